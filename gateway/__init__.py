@@ -1,0 +1,3 @@
+"""prefix-gateway: one endpoint in front of several LLM engines."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,146 @@
+"""The frozen values that pass between the planes: what came in, what was decided, what it came to.
+
+Times are seconds on the caller's monotonic clock. Token counts are `None` where an engine did not
+report them: unknown is not zero.
+"""
+
+from enum import StrEnum
+
+from msgspec import Struct
+
+
+class Outcome(StrEnum):
+    """How a request ended; the closed set behind `requests_total{outcome}`."""
+
+    OK = "ok"
+    CLIENT_DISCONNECT = "client_disconnect"
+    CLIENT_TIMEOUT = "client_timeout"
+    ENGINE_ERROR = "engine_error"
+    ENGINE_TIMEOUT = "engine_timeout"
+    ENGINE_TRUNCATED = "engine_truncated"
+    REJECTED = "rejected"
+    INVALID = "invalid"
+    SHUTDOWN = "shutdown"
+
+
+class Reason(StrEnum):
+    """Why the scheduler would not place a request; `wire.errors` maps each to a status, once."""
+
+    QUEUE_FULL = "queue_full"
+    QUEUE_TIMEOUT = "queue_timeout"
+    NO_READY_ENGINE = "no_ready_engine"
+    SHUTTING_DOWN = "shutting_down"
+    ENGINE_UNREACHABLE = "engine_unreachable"
+
+
+class Route(StrEnum):
+    """Why this engine: the value of `x-gateway-route`."""
+
+    PREFIX = "prefix"
+    LOAD = "load"
+    SESSION = "session"
+    ONLY = "only"
+    RETRY = "retry"
+    POLICY = "policy"
+
+
+HIGH, NORMAL, LOW = 0, 1, 2
+PRIORITY_NAMES = ("high", "normal", "low")
+
+
+class Request(Struct, frozen=True, kw_only=True):
+    """One client request as the scheduler sees it: sizes and hashes, never text.
+
+    `key` is unique in this process and names the request in every scheduler call; `id` is what the
+    client calls it. `blocks` are chained hashes of full 256-byte blocks of the canonical prompt;
+    `prompt_bytes` its whole length. `width` is how many sequences the engine runs for it: `n` x
+    prompts, and 0 for calls that need no slot.
+    """
+
+    key: int
+    id: str
+    api: str
+    model: str
+    blocks: tuple[int, ...] = ()
+    prompt_bytes: int = 0
+    body_bytes: int = 0
+    width: int = 1
+    priority: int = NORMAL
+    session: int = 0
+    max_wait_s: float = 120.0
+    stream: bool = False
+
+
+class Grant(Struct, frozen=True, kw_only=True):
+    """A lease on an engine's slots, already counted in flight when it is returned.
+
+    `predicted_tokens` is what the index expects this engine to hold of the prompt, `best_tokens` the
+    most that any engine holds. `width` may be below the request's own where an engine has fewer slots.
+    """
+
+    key: int
+    engine: str
+    route: Route
+    attempt: int
+    width: int
+    predicted_tokens: int
+    best_tokens: int
+    queue_s: float
+
+
+class Rejection(Struct, frozen=True, kw_only=True):
+    """The scheduler's refusal; `message` says what happened, the limit, and what to do."""
+
+    key: int
+    reason: Reason
+    message: str
+    retry_after_s: float
+
+
+Decision = Grant | Rejection
+
+
+class Usage(Struct, frozen=True, kw_only=True):
+    """What an engine reported about one request. `prompt_tokens` includes the cached ones.
+
+    `prefill_s` and `decode_s` are the engine's own timings where it gives them (llama.cpp `timings`).
+    """
+
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    cached_tokens: int | None = None
+    prefill_s: float | None = None
+    decode_s: float | None = None
+
+
+class Record(Struct, frozen=True, kw_only=True):
+    """One finished request, for metrics, the access log and `/api/requests`. Holds no prompt text.
+
+    `engine` is empty where no engine was chosen; `code` is the gateway's own error code, if it sent
+    one. Milliseconds are measured at the gateway.
+    """
+
+    time: str
+    id: str
+    api: str
+    model: str
+    engine: str
+    outcome: Outcome
+    status: int
+    code: str
+    stream: bool
+    width: int
+    route: str
+    attempts: int
+    key_name: str
+    queue_ms: float
+    connect_ms: float
+    ttft_ms: float | None
+    duration_ms: float
+    overhead_ms: float | None
+    prompt_bytes: int
+    predicted_cached_tokens: int
+    best_cached_tokens: int
+    prompt_tokens: int | None
+    cached_tokens: int | None
+    completion_tokens: int | None

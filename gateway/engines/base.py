@@ -1,0 +1,41 @@
+"""What a dialect is: one engine kind's paths, answers and quirks, as pure functions of bytes."""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from msgspec import Struct
+
+from gateway.core.call import Call, Prepared
+from gateway.core.engine import Facts, LoadReport, Probe
+
+
+class Answer(Struct, frozen=True, kw_only=True):
+    """One answer to a probe. `headers` are lower case."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class Dialect(Protocol):
+    """One engine kind. All methods are pure; a body that cannot be read gives the default, never an error.
+
+    `facts_paths` are fetched once per process of the engine, `load_path` at every probe.
+    """
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def health_path(self) -> str: ...
+    @property
+    def facts_paths(self) -> tuple[str, ...]: ...
+    @property
+    def load_path(self) -> str | None: ...
+
+    def read_health(self, answer: Answer) -> Probe: ...
+
+    def read_facts(self, answers: Mapping[str, Answer]) -> Facts: ...
+
+    def read_load(self, answer: Answer, asked_at: float) -> LoadReport | None: ...
+
+    def prepare(self, call: Call) -> Prepared: ...
