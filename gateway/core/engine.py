@@ -4,6 +4,11 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from gateway.core.request import Usage
+
+MIN_RATE_TOKENS = 64
+"""Fewer uncached tokens than this tell more about overhead than about the prefill rate."""
+
 
 class SlotSource(StrEnum):
     """Where a cap came from. Configured and discovered caps are hard limits, the others are not."""
@@ -73,3 +78,194 @@ class LoadReport(Struct, frozen=True, kw_only=True):
     started_at: float | None = None
     prefix_queries_tokens: float | None = None
     prefix_hits_tokens: float | None = None
+
+
+DEFAULT_SLOT_S = 10.0
+"""Slot time assumed before any request has finished; long, so that an idle engine beats a guess."""
+
+_SMOOTHING = 0.2
+_FAILURES_TO_DOWN = 3
+_LIVE_TRAFFIC_S = 30.0
+_STARTED_AFTER_S = 2.0
+"""A request granted this long before a report is in it; a younger one may still be on its way."""
+
+_CANCEL_SEEN_S = 0.1
+"""A report asked for sooner than this after a disconnect may be older than the request it should show."""
+
+
+class Lease(Struct):
+    """One request's slots on an engine, from its grant to its last byte."""
+
+    width: int
+    granted_at: float
+    prefill_tokens: int
+    first_token_at: float | None = None
+
+
+class Cooling(Struct, frozen=True):
+    """Slots whose client left while the engine may still be working on the request."""
+
+    width: int
+    since: float
+    until: float
+
+
+def smoothed(old: float | None, sample: float) -> float:
+    return sample if old is None else old + _SMOOTHING * (sample - old)
+
+
+class Engine:
+    """Mutable state of one engine. Only the scheduler touches it."""
+
+    def __init__(self, name: str, url: str) -> None:
+        self.name = name
+        self.url = url
+        self.facts = Facts()
+        self.health = Health.UNKNOWN
+        self.draining = False
+        self.quota: int | None = None
+        self.leases: dict[int, Lease] = {}
+        self.in_flight = 0
+        self.cooling: list[Cooling] = []
+        self.cooling_width = 0
+        self.pending_prefill_tokens = 0
+        self.prefill_tokens_per_s: float | None = None
+        self.decode_tokens_per_s: float | None = None
+        self.slot_s: float | None = None
+        self.report: LoadReport | None = None
+        self.report_at: float | None = None
+        self.foreign = 0
+        self.restarts = 0
+        self.slot_idle_while_waiting_s = 0.0
+        self._failures = 0
+        self._last_traffic: float | None = None
+        self._peak = 0
+        self._foreign_before = 0
+
+    @property
+    def accepting(self) -> bool:
+        return not self.draining and (self.health is Health.READY or self.health is Health.BUSY)
+
+    @property
+    def may_come(self) -> bool:
+        """Not ready yet, but there: worth waiting for."""
+        return not self.draining and self.health is Health.LOADING
+
+    @property
+    def usable(self) -> int:
+        limit = self.facts.slots if self.quota is None else min(self.facts.slots, self.quota)
+        return max(0, limit - self.foreign)
+
+    @property
+    def free(self) -> int:
+        return self.usable - self.in_flight - self.cooling_width
+
+    def width_here(self, width: int) -> int:
+        """A lease is at most as wide as the engine: what is wider the engine runs in turns."""
+        return min(width, self.facts.slots)
+
+    def lease(self, key: int, width: int, prefill_tokens: int, now: float) -> None:
+        self.leases[key] = Lease(width, now, prefill_tokens)
+        self.in_flight += width
+        self.pending_prefill_tokens += prefill_tokens
+        self._peak = max(self._peak, self.in_flight + self.cooling_width)
+
+    def first_token(self, key: int, now: float) -> None:
+        lease = self.leases.get(key)
+        if lease is not None and lease.first_token_at is None:
+            lease.first_token_at = now
+            self.pending_prefill_tokens -= lease.prefill_tokens
+            self.alive(now)
+
+    def release(self, key: int) -> Lease | None:
+        lease = self.leases.pop(key, None)
+        if lease is not None:
+            self.in_flight -= lease.width
+            if lease.first_token_at is None:
+                self.pending_prefill_tokens -= lease.prefill_tokens
+        return lease
+
+    def cool(self, width: int, now: float) -> None:
+        if width and self.health is not Health.DOWN:
+            self.cooling.append(Cooling(width, now, now + self.facts.cancel_s))
+            self.cooling_width += width
+
+    def alive(self, now: float) -> None:
+        """Bytes from the engine: it is healthy, whatever a probe says (k3s#10240, olla@960a815)."""
+        self._last_traffic = now
+        self._failures = 0
+        if self.health is Health.DOWN:
+            self.health = Health.READY
+
+    def probed(self, probe: Probe, now: float) -> None:
+        if probe is Probe.OK:
+            self.health, self._failures = Health.READY, 0
+        elif probe is Probe.LOADING:
+            self.health = Health.LOADING
+        elif probe is Probe.REFUSED:
+            self.health = Health.DOWN
+            self._warm(0)
+        else:
+            self._failures += 1
+            recent = self._last_traffic is not None and now - self._last_traffic < _LIVE_TRAFFIC_S
+            if self.accepting and (self.leases or self.cooling or recent):
+                self.health = Health.BUSY
+            elif self._failures >= _FAILURES_TO_DOWN:
+                self.health = Health.DOWN
+
+    def reported(self, report: LoadReport, now: float) -> None:
+        self.report, self.report_at = report, now
+        if report.running is None:
+            return
+        running = report.running + (report.waiting or 0)
+        started = sum(
+            lease.width
+            for lease in self.leases.values()
+            if lease.first_token_at is not None or lease.granted_at < report.asked_at - _STARTED_AFTER_S
+        )
+        if self.cooling and report.asked_at - self.cooling[-1].since >= _CANCEL_SEEN_S:
+            self._warm(max(0, running - started))
+        foreign = max(0, running - self._peak)
+        self.foreign = min(foreign, self._foreign_before)
+        self._foreign_before = foreign
+        self._peak = self.in_flight + self.cooling_width
+
+    def restarted(self) -> None:
+        self.restarts += 1
+        self.report = self.report_at = None
+        self.foreign = self._foreign_before = 0
+        self._warm(0)
+
+    def expire(self, now: float) -> None:
+        """End the cooling of slots whose time is up: the engine could not be asked."""
+        if self.cooling and min(item.until for item in self.cooling) <= now:
+            self.cooling = [item for item in self.cooling if item.until > now]
+            self.cooling_width = sum(item.width for item in self.cooling)
+
+    def learn(self, lease: Lease, usage: Usage, now: float) -> None:
+        """Rates from one good answer: the engine's own timings, else what a stream showed."""
+        held_s = now - lease.granted_at
+        if lease.width:
+            self.slot_s = smoothed(self.slot_s, held_s)
+        uncached = None
+        if usage.prompt_tokens is not None and usage.cached_tokens is not None:
+            uncached = usage.prompt_tokens - usage.cached_tokens
+        prefill_s, decode_s = usage.prefill_s, usage.decode_s
+        if lease.first_token_at is not None:
+            prefill_s = prefill_s or lease.first_token_at - lease.granted_at
+            decode_s = decode_s or now - lease.first_token_at
+        if prefill_s and uncached is not None and uncached >= MIN_RATE_TOKENS:
+            self.prefill_tokens_per_s = smoothed(self.prefill_tokens_per_s, uncached / prefill_s)
+        if decode_s and usage.completion_tokens is not None and usage.completion_tokens > 1:
+            rate = (usage.completion_tokens - 1) / decode_s
+            self.decode_tokens_per_s = smoothed(self.decode_tokens_per_s, rate)
+
+    def _warm(self, width: int) -> None:
+        """At most `width` of the cooling slots are still busy; the youngest are kept."""
+        excess = self.cooling_width - width
+        while excess > 0:
+            oldest = self.cooling.pop(0)
+            if oldest.width > excess:
+                self.cooling.insert(0, Cooling(oldest.width - excess, oldest.since, oldest.until))
+            excess -= oldest.width
+        self.cooling_width = min(self.cooling_width, width)

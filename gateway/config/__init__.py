@@ -1,0 +1,41 @@
+"""Settings: the YAML file, the flags of `serve`, and the checks between them."""
+
+from gateway.config._load import check, from_args, load, redacted
+from gateway.config._models import (
+    AdmissionConfig,
+    AuthConfig,
+    AuthKeyConfig,
+    Config,
+    EngineConfig,
+    LimitsConfig,
+    ModelsConfig,
+    Policy,
+    Priority,
+    RoutingConfig,
+    TlsConfig,
+    UsageConfig,
+)
+from gateway.config._problems import ConfigError, Problem
+from gateway.config._units import Address
+
+__all__ = [
+    "Address",
+    "AdmissionConfig",
+    "AuthConfig",
+    "AuthKeyConfig",
+    "Config",
+    "ConfigError",
+    "EngineConfig",
+    "LimitsConfig",
+    "ModelsConfig",
+    "Policy",
+    "Priority",
+    "Problem",
+    "RoutingConfig",
+    "TlsConfig",
+    "UsageConfig",
+    "check",
+    "from_args",
+    "load",
+    "redacted",
+]

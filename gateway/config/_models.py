@@ -1,0 +1,364 @@
+"""The settings of the gateway, one frozen model per section. Names and defaults are public.
+
+Attributes carry their unit (`max_wait_s`, `max_body_bytes`) where the key in the file (`max_wait`,
+`max_body`) takes a unit in its value. `None` for `slots` and `kv_tokens` means `auto`.
+"""
+
+import re
+from functools import partial
+from typing import Annotated, Any, Literal, get_args
+from urllib.parse import urlsplit
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    SecretStr,
+    field_validator,
+    model_validator,
+)
+
+from gateway.config._units import (
+    Address,
+    format_duration,
+    format_size,
+    parse_address,
+    parse_count,
+    parse_count_or_auto,
+    parse_duration,
+    parse_size,
+)
+from gateway.engines.registry import DIALECTS, refusal
+
+Policy = Literal["cost", "round_robin", "least_loaded", "session", "prefix"]
+Priority = Literal["high", "normal", "low"]
+
+# The metrics use these label values for "no engine" and "not one of the configured".
+_RESERVED_NAMES = frozenset({"none", "other"})
+_REDACTED = "**********"
+
+
+def _positive(value: float) -> float:
+    if value <= 0:
+        raise ValueError("must be greater than zero")
+    return value
+
+
+def _secret(value: object) -> object:
+    return None if value == "" else value
+
+
+def _single_model(target: object) -> object:
+    if isinstance(target, list | dict):
+        raise ValueError("pools of models are not available in this release; give one model name")
+    return target
+
+
+_Seconds = Annotated[float, BeforeValidator(parse_duration), PlainSerializer(format_duration)]
+_Timeout = Annotated[_Seconds, AfterValidator(_positive)]
+_Bytes = Annotated[int, BeforeValidator(parse_size), PlainSerializer(format_size)]
+_CountFrom0 = Annotated[int, BeforeValidator(partial(parse_count, minimum=0))]
+_CountFrom1 = Annotated[int, BeforeValidator(partial(parse_count, minimum=1))]
+_Auto = Annotated[
+    int | None,
+    BeforeValidator(parse_count_or_auto),
+    PlainSerializer(lambda value: "auto" if value is None else value),
+]
+_Listen = Annotated[Address, BeforeValidator(parse_address), PlainSerializer(str)]
+_Secret = Annotated[SecretStr | None, BeforeValidator(_secret)]
+_AliasName = Annotated[str, Field(min_length=1)]
+_AliasTarget = Annotated[str, BeforeValidator(_single_model), Field(min_length=1)]
+
+
+def _off_only(value: str, way_out: str) -> str:
+    if value.lower() in ("off", "false", "no"):
+        return "off"
+    raise ValueError(f"only off is available in this release; {way_out}")
+
+
+class _Section(BaseModel):
+    # Inputs are hidden because pydantic's own text would show credentials.
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, hide_input_in_errors=True, arbitrary_types_allowed=True
+    )
+
+
+def host_port(url: str) -> str:
+    """`host:port` of an engine's URL, the engine's name where none is given. `ValueError` if it has none."""
+    parts = urlsplit(url)
+    if not parts.hostname:
+        raise ValueError("the URL has no host")
+    try:
+        port = parts.port
+    except ValueError:
+        port = 0
+    if port == 0:
+        raise ValueError("the URL's port must be a number from 1 to 65535")
+    return str(Address(parts.hostname, port or 80))
+
+
+class EngineConfig(_Section):
+    """One engine. `url` is without a trailing slash or `/v1`; `slots` a hard limit unless None (auto)."""
+
+    name: str
+    url: str
+    kind: str = "auto"
+    slots: _Auto = None
+    kv_tokens: _Auto = None
+    kv_events: str = "off"
+    api_key: _Secret = None
+    classes: tuple[str, ...] = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _named(cls, data: Any) -> Any:
+        if not isinstance(data, dict) or "name" in data:
+            return data
+        try:
+            return data | {"name": host_port(str(data.get("url", "")).strip())}
+        except ValueError:
+            # Only the URL is at fault, and its own check says so.
+            return data | {"name": "unnamed"}
+
+    @field_validator("name")
+    @classmethod
+    def _name(cls, name: str) -> str:
+        if not re.fullmatch(r"[A-Za-z0-9._:\[\]-]{1,128}", name):
+            raise ValueError(
+                "use 1 to 128 letters, digits and . _ : - (it appears in headers, metrics and URLs)"
+            )
+        if name in _RESERVED_NAMES:
+            raise ValueError("none and other are reserved for metrics; choose another name")
+        return name
+
+    @field_validator("url")
+    @classmethod
+    def _url(cls, url: str) -> str:
+        parts = urlsplit(url.strip())
+        if parts.scheme not in ("http", "https") or not parts.netloc:
+            raise ValueError("use a full URL such as http://10.0.0.1:8000")
+        if "@" in parts.netloc:
+            raise ValueError("takes no user:password@; put the engine's key in api_key")
+        if parts.scheme == "https":
+            raise ValueError(
+                "https engines are not available in this release; use http:// or a local TLS proxy"
+            )
+        if parts.query or parts.fragment or re.search(r"[\s,]", url.strip()):
+            raise ValueError("takes no query, fragment, comma or blank")
+        host_port(url.strip())
+        path = re.sub(r"(/v1)?/*$", "", parts.path.rstrip("/"))
+        return f"{parts.scheme}://{parts.netloc}{path}"
+
+    @field_validator("kind")
+    @classmethod
+    def _kind(cls, kind: str) -> str:
+        if kind != "auto" and kind not in DIALECTS:
+            raise ValueError(refusal(kind))
+        return kind
+
+    @field_validator("kv_events")
+    @classmethod
+    def _kv_events(cls, value: str) -> str:
+        return _off_only(value, "predictions are corrected from reported cached tokens without it")
+
+    @field_validator("classes")
+    @classmethod
+    def _classes(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if value:
+            raise ValueError("workload classes are not available in this release; use classes: []")
+        return value
+
+    @property
+    def host(self) -> str:
+        """Without brackets."""
+        return urlsplit(self.url).hostname or ""
+
+    @property
+    def port(self) -> int:
+        return urlsplit(self.url).port or 80
+
+    @property
+    def base_path(self) -> str:
+        """What stands before `/v1` in this engine's paths, without a trailing slash; mostly empty."""
+        return urlsplit(self.url).path
+
+
+class ModelsConfig(_Section):
+    """Other names for models. Keys are exact names, or patterns in which `*` stands for any text."""
+
+    aliases: dict[_AliasName, _AliasTarget] = {}
+    echo_alias: bool = False
+
+    def alias_of(self, name: str) -> str | None:
+        """The model that `name` stands for: an exact alias, else the pattern with most literal text.
+
+        None where no alias applies. Not for names that an engine serves itself.
+        """
+        if name in self.aliases:
+            return self.aliases[name]
+        matching = [
+            pattern
+            for pattern in self.aliases
+            if "*" in pattern and re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), name, re.DOTALL)
+        ]
+        if not matching:
+            return None
+        return self.aliases[max(matching, key=lambda pattern: len(pattern.replace("*", "")))]
+
+
+class RoutingConfig(_Section):
+    """Everything but `cost` is there to compare with."""
+
+    policy: Policy = "cost"
+
+
+class AdmissionConfig(_Section):
+    """The gateway's queue. `priority_header` names the request header that may lower a key's priority."""
+
+    max_queue: _CountFrom0 = 512
+    max_queue_bytes: _Bytes = 256 * 2**20
+    max_wait_s: _Seconds = Field(default=120.0, alias="max_wait")
+    priority_header: str = "x-gateway-priority"
+    keepalive: str = "off"
+
+    @field_validator("priority_header")
+    @classmethod
+    def _header(cls, name: str) -> str:
+        if not re.fullmatch(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", name):
+            raise ValueError("must be the name of an HTTP header")
+        return name.lower()
+
+    @field_validator("keepalive")
+    @classmethod
+    def _keepalive(cls, value: str) -> str:
+        return _off_only(value, "raise the client's own timeout instead")
+
+
+class LimitsConfig(_Section):
+    """What one client or engine may take. `answer_timeout` is for a JSON answer's first byte, its last."""
+
+    max_body_bytes: _Bytes = Field(default=32 * 2**20, alias="max_body", ge=1)
+    max_connections: _CountFrom1 = 10_000
+    header_timeout_s: _Timeout = Field(default=10.0, alias="header_timeout")
+    connect_timeout_s: _Timeout = Field(default=5.0, alias="connect_timeout")
+    first_byte_timeout_s: _Timeout = Field(default=600.0, alias="first_byte_timeout")
+    answer_timeout_s: _Timeout = Field(default=3600.0, alias="answer_timeout")
+    idle_timeout_s: _Timeout = Field(default=300.0, alias="idle_timeout")
+    write_timeout_s: _Timeout = Field(default=60.0, alias="write_timeout")
+    keepalive_timeout_s: _Timeout = Field(default=75.0, alias="keepalive_timeout")
+    shutdown_grace_s: _Seconds = Field(default=120.0, alias="shutdown_grace")
+
+
+class UsageConfig(_Section):
+    """Whether an engine is asked for token counts that the client did not ask for.
+
+    `off` leaves every body as it is; cached tokens of engines that need to be asked are then unknown.
+    """
+
+    inject: Literal["auto", "off"] = "auto"
+
+
+class TlsConfig(_Section):
+    cert: str | None = None
+    key: str | None = None
+
+    @field_validator("cert", "key")
+    @classmethod
+    def _later(cls, value: str | None) -> str | None:
+        if value:
+            raise ValueError(
+                "TLS is not available in this release; end it in a proxy in front and leave this out"
+            )
+        return None
+
+
+class AuthKeyConfig(_Section):
+    """A client's key, known by its SHA-256 only."""
+
+    name: str = Field(min_length=1)
+    sha256: Annotated[str, PlainSerializer(lambda _: _REDACTED)]
+    priority: Priority = "normal"
+    requests_per_minute: None = None
+    tokens_per_minute: None = None
+
+    @field_validator("sha256")
+    @classmethod
+    def _digest(cls, value: str) -> str:
+        if not re.fullmatch(r"[0-9A-Fa-f]{64}", value):
+            raise ValueError('must be 64 hex digits: printf %s "$KEY" | sha256sum')
+        return value.lower()
+
+    @field_validator("requests_per_minute", "tokens_per_minute", mode="before")
+    @classmethod
+    def _later(cls, value: object) -> None:
+        if value is not None:
+            raise ValueError(
+                "limits per key are not available in this release; leave it out and use priority"
+            )
+
+
+class AuthConfig(_Section):
+    """Without keys the API port is open to whoever reaches it."""
+
+    keys: tuple[AuthKeyConfig, ...] = ()
+
+
+class Config(_Section):
+    """All settings. Made by `load` and `from_args`, which also check the rules between sections."""
+
+    listen: _Listen = Address("127.0.0.1", 8900)
+    admin: _Listen = Address("127.0.0.1", 8901)
+    admin_token: _Secret = None
+    engines: tuple[EngineConfig, ...]
+    models: ModelsConfig = ModelsConfig()
+    routing: RoutingConfig = RoutingConfig()
+    admission: AdmissionConfig = AdmissionConfig()
+    limits: LimitsConfig = LimitsConfig()
+    usage: UsageConfig = UsageConfig()
+    normalize: tuple[str, ...] = ()
+    show_prompt_text: bool = False
+    tls: TlsConfig = TlsConfig()
+    auth: AuthConfig = AuthConfig()
+    store: str = "memory"
+
+    @field_validator("normalize", mode="before")
+    @classmethod
+    def _normalize(cls, value: Any) -> Any:
+        if value:
+            raise ValueError(
+                "no rules are available in this release; use normalize: [] and change the client"
+            )
+        return value
+
+    @field_validator("show_prompt_text")
+    @classmethod
+    def _show(cls, value: bool) -> bool:
+        if value:
+            raise ValueError("prompt text is never kept in this release; use show_prompt_text: false")
+        return value
+
+    @field_validator("store")
+    @classmethod
+    def _store(cls, value: str) -> str:
+        if value.startswith(("redis://", "rediss://", "unix://")):
+            raise ValueError(
+                "a shared store is not available in this release; use store: memory and one gateway"
+            )
+        if value != "memory":
+            raise ValueError("use store: memory")
+        return value
+
+
+def keys_at(path: tuple[str | int, ...]) -> list[str]:
+    """The keys that the section at `path` knows, as the file spells them."""
+    model: type[BaseModel] = Config
+    for part in path:
+        if isinstance(part, str):
+            fields = {field.alias or name: field for name, field in model.model_fields.items()}
+            annotation = fields[part].annotation if part in fields else None
+            inner = [t for t in (annotation, *get_args(annotation)) if isinstance(t, type)]
+            model = next((t for t in inner if issubclass(t, BaseModel)), model)
+    return [field.alias or name for name, field in model.model_fields.items()]

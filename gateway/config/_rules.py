@@ -1,0 +1,95 @@
+"""The rules that span keys, on data that may still be wrong in other ways."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from gateway.config._models import Config, host_port
+from gateway.config._problems import Path, key_of
+from gateway.config._source import Source
+from gateway.config._units import Address, parse_address
+
+_Item = Mapping[str, Any]
+
+
+def report_conflicts(source: Source) -> None:
+    """Adds a problem to `source` for each rule between keys that its data breaks."""
+    engines = source.data.get("engines")
+    if not engines:
+        source.report(("engines",), "no engine; add one under engines:, or pass --engine http://HOST:PORT")
+    auth = source.data.get("auth")
+    keys = auth.get("keys") if isinstance(auth, dict) else None
+    for path, message in (
+        *_repeated(engines, ("engines",), "name", _engine_name),
+        *_repeated(engines, ("engines",), "url", _engine_place),
+        *_repeated(keys, ("auth", "keys"), "name", lambda key: key.get("name")),
+        *_repeated(keys, ("auth", "keys"), "sha256", lambda key: str(key.get("sha256", "")).lower()),
+        *_chained_aliases(source.data.get("models")),
+    ):
+        source.report(path, message)
+    _check_addresses(source)
+
+
+def _engine_name(engine: _Item) -> object:
+    if "name" in engine:
+        return engine["name"]
+    try:
+        return host_port(str(engine.get("url", "")).strip())
+    except ValueError:
+        return None
+
+
+def _engine_place(engine: _Item) -> object:
+    try:
+        url = str(engine.get("url", "")).strip()
+        return host_port(url) + re.sub(r"^\w+://[^/]*|(/v1)?/*$", "", url)
+    except ValueError:
+        return None
+
+
+def _repeated(
+    items: object, at: Path, key: str, value_of: Callable[[_Item], object]
+) -> Iterator[tuple[Path, str]]:
+    seen: dict[str, int] = {}
+    for index, item in enumerate(items if isinstance(items, list) else ()):
+        value = value_of(item) if isinstance(item, dict) else None
+        if not isinstance(value, str) or not value:
+            continue
+        if value in seen:
+            yield (*at, index, key), f"must differ from the {key} of {key_of((*at, seen[value]))}"
+        seen.setdefault(value, index)
+
+
+def _chained_aliases(models: object) -> Iterator[tuple[Path, str]]:
+    aliases = models.get("aliases") if isinstance(models, dict) else None
+    if not isinstance(aliases, dict):
+        return
+    for name, target in aliases.items():
+        if isinstance(target, str) and aliases.get(target, target) != target and target != name:
+            yield (
+                ("models", "aliases", name),
+                "points at another alias, and aliases are followed once; name the model",
+            )
+
+
+def _address(source: Source, key: str) -> Address | None:
+    try:
+        return parse_address(source.data.get(key, Config.model_fields[key].default))
+    except ValueError:
+        return None
+
+
+def _check_addresses(source: Source) -> None:
+    admin, listen = _address(source, "admin"), _address(source, "listen")
+    if admin is None:
+        return
+    if not admin.is_loopback and not source.data.get("admin_token"):
+        if ("admin",) in source.places:
+            source.places.setdefault(("admin_token",), source.places[("admin",)])
+        source.report(
+            ("admin_token",),
+            f"is required when admin ({admin}) is not a loopback address: "
+            "set it or ADMIN_TOKEN, or use admin: 127.0.0.1:8901",
+        )
+    if admin.port and admin == listen:
+        source.report(("admin",), f"must differ from listen (both are {admin})")

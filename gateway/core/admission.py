@@ -1,0 +1,93 @@
+"""The bounded queue: who waits, in what order, and for how long at most."""
+
+import heapq
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+from gateway.core.request import HIGH, LOW, Request
+
+PROMOTE_AFTER_S = 30.0
+"""Waiting this long moves a request up one priority, so that a busy high lane starves nobody."""
+
+
+class Waiting(Struct, eq=False):
+    """One queued request. `resumed` ones were granted before and go first: their engine failed them."""
+
+    request: Request
+    since: float
+    deadline: float
+    turn: int
+    lane: int
+    lane_since: float
+    engine: str = ""
+    why: str = ""
+
+
+class Queue:
+    """At most `max_requests` and `max_bytes` of bodies. Iterates in the order in which they are served."""
+
+    _RESUMED = -1
+
+    def __init__(self, max_requests: int, max_bytes: int) -> None:
+        self.max_requests = max_requests
+        self.max_bytes = max_bytes
+        self.bytes = 0
+        self._lanes: dict[int, dict[int, Waiting]] = {lane: {} for lane in range(self._RESUMED, LOW + 1)}
+        self._by_key: dict[int, Waiting] = {}
+        self._deadlines: list[tuple[float, int]] = []
+
+    def __len__(self) -> int:
+        return len(self._by_key)
+
+    def __iter__(self) -> Iterator[Waiting]:
+        for lane in self._lanes.values():
+            yield from lane.values()
+
+    def __contains__(self, key: int) -> bool:
+        return key in self._by_key
+
+    def fits(self, body_bytes: int) -> bool:
+        return len(self._by_key) < self.max_requests and self.bytes + body_bytes <= self.max_bytes
+
+    def add(self, request: Request, since: float, turn: int, now: float, *, resumed: bool = False) -> Waiting:
+        """Queue `request`, which has been here since `since`; its deadline counts from then."""
+        lane = self._RESUMED if resumed else request.priority
+        waiting = Waiting(request, since, since + request.max_wait_s, turn, lane, now)
+        self._lanes[lane][request.key] = waiting
+        self._by_key[request.key] = waiting
+        self.bytes += request.body_bytes
+        heapq.heappush(self._deadlines, (waiting.deadline, request.key))
+        return waiting
+
+    def remove(self, key: int) -> Waiting | None:
+        waiting = self._by_key.pop(key, None)
+        if waiting is not None:
+            del self._lanes[waiting.lane][key]
+            self.bytes -= waiting.request.body_bytes
+        return waiting
+
+    def promote(self, now: float) -> None:
+        for lane in range(HIGH + 1, LOW + 1):
+            for waiting in list(self._lanes[lane].values()):
+                if now - waiting.lane_since < PROMOTE_AFTER_S:
+                    break
+                del self._lanes[lane][waiting.request.key]
+                waiting.lane, waiting.lane_since = lane - 1, now
+                self._lanes[lane - 1][waiting.request.key] = waiting
+
+    def expired(self, now: float) -> list[Waiting]:
+        """Take out all whose deadline has passed."""
+        out: list[Waiting] = []
+        while self._deadlines and self._deadlines[0][0] <= now:
+            deadline, key = heapq.heappop(self._deadlines)
+            waiting = self._by_key.get(key)
+            if waiting is not None and waiting.deadline == deadline:
+                self.remove(key)
+                out.append(waiting)
+        return out
+
+    def next_deadline(self) -> float | None:
+        while self._deadlines and self._deadlines[0][1] not in self._by_key:
+            heapq.heappop(self._deadlines)
+        return self._deadlines[0][0] if self._deadlines else None

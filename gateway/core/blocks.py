@@ -1,0 +1,21 @@
+"""Chained hashes of a canonical prompt: equal chains mean equal prompts from the start, under equal seeds."""
+
+from xxhash import xxh3_64_intdigest
+
+BLOCK_BYTES = 256
+
+
+def chain(canonical: bytes, model: str, salt: str = "") -> tuple[int, ...]:
+    """One hash for each full `BLOCK_BYTES` of `canonical`, each seeded by the one before.
+
+    `model` (a LoRA is its own model name) and the request's `cache_salt` seed the first, as engines keep
+    their KV blocks apart by both (vLLM `v1/core/kv_cache_utils.py`). A trailing partial block has no
+    hash: engines cache full blocks only.
+    """
+    parent = xxh3_64_intdigest(f"{len(model)}:{model}{salt}".encode("utf-8", "surrogatepass"))
+    hashes: list[int] = []
+    append = hashes.append
+    for start in range(0, len(canonical) - BLOCK_BYTES + 1, BLOCK_BYTES):
+        parent = xxh3_64_intdigest(canonical[start : start + BLOCK_BYTES], parent)
+        append(parent)
+    return tuple(hashes)

@@ -1,0 +1,111 @@
+"""The prefix index: every engine's cache, in tokens as well as in blocks."""
+
+import math
+from collections.abc import Mapping
+
+from gateway.core.blocks import BLOCK_BYTES
+from gateway.core.engine import Engine, Residency, smoothed
+from gateway.core.prefix import EngineCache, PooledCache
+from gateway.core.request import Grant, Request, Usage
+from gateway.core.slotcache import SlotCache
+
+DEFAULT_BYTES_PER_TOKEN = 4.0
+"""English text and code under common vocabularies, until the model's own ratio is learned."""
+
+UNKNOWN_BOUND_TOKENS = 1_000_000
+"""Bound of the index for an engine that does not tell its KV size: some 64,000 blocks, 8 MB."""
+
+HOST_COPY_TOKENS = 65_536
+"""Prompts assumed to survive in llama.cpp's host memory: 8 GiB (`--cache-ram` default) at 128 KiB a token."""
+
+_TOKEN_ID_BYTES = 4.0
+_LEARN_FROM_TOKENS = 32
+
+
+class Index:
+    def __init__(self, engines: Mapping[str, Engine]) -> None:
+        self._bytes_per_token: dict[str, float] = {}
+        self._caches: dict[str, EngineCache] = {}
+        for engine in engines.values():
+            self.fit(engine)
+
+    def bytes_per_token(self, request: Request) -> float:
+        if request.token_ids:
+            return _TOKEN_ID_BYTES
+        return self._bytes_per_token.get(request.model, DEFAULT_BYTES_PER_TOKEN)
+
+    def match_tokens(self, engine: Engine, request: Request) -> tuple[int, int, int]:
+        """(prompt, resident, pending) tokens of `request` on `engine`, predicted.
+
+        Floored to the engine's KV block and to prompt - 1: an engine always computes the last token
+        (vLLM `v1/core/kv_cache_manager.py`; llama.cpp likewise).
+        """
+        ratio = self.bytes_per_token(request)
+        prompt = max(1, math.ceil(request.prompt_bytes / ratio))
+        if not request.blocks:
+            return prompt, 0, 0
+        match = self._caches[engine.name].match(request.blocks)
+        block = engine.facts.block_tokens
+        resident = _floor(match.resident * BLOCK_BYTES / ratio, block, prompt)
+        total = _floor((match.resident + match.pending) * BLOCK_BYTES / ratio, block, prompt)
+        return prompt, resident, total - resident
+
+    def begin(self, engine: str, request: Request) -> None:
+        if request.blocks:
+            self._caches[engine].begin(request.key, request.blocks)
+
+    def confirm(self, engine: str, key: int) -> None:
+        self._caches[engine].confirm(key)
+
+    def end(self, engine: str, key: int) -> None:
+        self._caches[engine].end(key)
+
+    def forget(self, engine: str) -> None:
+        self._caches[engine].forget()
+
+    def delivered(self, engine: Engine, request: Request, grant: Grant, usage: Usage) -> None:
+        """Learn from what the engine reported of a request that ended well: its prompt is there now."""
+        cache = self._caches[engine.name]
+        cache.confirm(request.key)
+        if isinstance(cache, SlotCache) and usage.cached_tokens is not None:
+            cache.delivered(request.key, grant.predicted_tokens, usage.cached_tokens)
+        tokens = usage.prompt_tokens
+        if tokens is None or tokens < _LEARN_FROM_TOKENS or not request.blocks or request.token_ids:
+            return
+        ratio = min(16.0, max(1.0, request.prompt_bytes / tokens))
+        self._bytes_per_token[request.model] = smoothed(self._bytes_per_token.get(request.model), ratio)
+        self._bound(engine)
+
+    def size(self, engine: str) -> tuple[int, int]:
+        """(blocks held, bound) of an engine."""
+        cache = self._caches[engine]
+        return len(cache), cache.bound_blocks
+
+    def fit(self, engine: Engine) -> None:
+        """Give the engine the kind of cache that it has; what is known stays if the kind does."""
+        cache = self._caches.get(engine.name)
+        if engine.facts.residency is Residency.SLOTS:
+            if isinstance(cache, SlotCache):
+                cache.resize(engine.facts.slots)
+            else:
+                self._caches[engine.name] = SlotCache(
+                    engine.facts.slots, self._blocks(engine, HOST_COPY_TOKENS)
+                )
+        else:
+            if not isinstance(cache, PooledCache):
+                self._caches[engine.name] = PooledCache(0)
+            self._bound(engine)
+
+    def _bound(self, engine: Engine) -> None:
+        cache = self._caches[engine.name]
+        if isinstance(cache, PooledCache):
+            cache.bound_blocks = self._blocks(engine, engine.facts.kv_tokens or UNKNOWN_BOUND_TOKENS)
+
+    def _blocks(self, engine: Engine, tokens: int) -> int:
+        ratios = [self._bytes_per_token[m] for m in engine.facts.models if m in self._bytes_per_token]
+        ratio = min(ratios, default=DEFAULT_BYTES_PER_TOKEN)
+        return max(1, int(tokens * ratio / BLOCK_BYTES))
+
+
+def _floor(tokens: float, block: int, prompt: int) -> int:
+    return min(int(tokens), prompt - 1) // block * block

@@ -1,0 +1,33 @@
+"""What a refusal says: what happened, the limit, and what to do."""
+
+from collections.abc import Iterable
+
+from gateway.core.admission import Queue, Waiting
+from gateway.core.engine import Engine
+
+
+def nobody(model: str, engines: Iterable[Engine]) -> str:
+    states = [
+        f"{engine.name} is {'draining' if engine.draining else engine.health}"
+        for engine in engines
+        if model in engine.facts.models or not engine.facts.models
+    ]
+    return (
+        f"No engine that serves {model!r} is ready: {', '.join(states) or 'none is configured'}. Retry later."
+    )
+
+
+def full(queue: Queue, body_bytes: int) -> str:
+    return (
+        f"The queue is full: {len(queue)} of {queue.max_requests} requests and {queue.bytes} of "
+        f"{queue.max_bytes} bytes wait, and this request has {body_bytes} bytes. Retry after the given time, "
+        "add slots, or raise admission.max_queue or admission.max_queue_bytes."
+    )
+
+
+def timed_out(waiting: Waiting, now: float) -> str:
+    waits_for = waiting.why or "a slot"
+    return (
+        f"Waited {now - waiting.since:.1f} s for {waits_for}; the limit is {waiting.request.max_wait_s:g} s "
+        "(admission.max_wait or x-gateway-max-wait-ms). Retry after the given time or add slots."
+    )

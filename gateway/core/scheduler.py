@@ -1,0 +1,380 @@
+"""The only owner of mutable state. Events in, decisions out; a grant is counted before it is returned.
+
+Every method takes `now` and returns a `Step`: grants and rejections, possibly of other requests than the
+one it was called for, and what this process would like to use of each engine (`want`). Whoever shares
+engines between processes moves `quota` by that (`set_quota`); alone, quota is the cap.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from msgspec import Struct
+
+from gateway.core import refusals, router
+from gateway.core.admission import Queue, Waiting
+from gateway.core.engine import DEFAULT_SLOT_S, Engine, Lease
+from gateway.core.events import Discovered, EngineEvent, Probed, Reported
+from gateway.core.index import Index
+from gateway.core.request import Decision, Grant, Outcome, Reason, Rejection, Request, Route, Usage
+from gateway.core.router import Candidate, Policy
+
+WINDOW = 64
+"""How many waiting requests are looked at when a slot frees: larger than the usual queue, bounded in cost."""
+
+# Outcomes after which the engine may go on computing: we hung up on it.
+_LEFT_RUNNING = frozenset(
+    (Outcome.CLIENT_DISCONNECT, Outcome.CLIENT_TIMEOUT, Outcome.ENGINE_TIMEOUT, Outcome.SHUTDOWN)
+)
+
+
+class Step(Struct, frozen=True):
+    decisions: Sequence[Decision]
+    want: Mapping[str, int]
+
+
+class Limits(Struct, frozen=True, kw_only=True):
+    """Bounds of the queue: requests, bytes of their bodies."""
+
+    max_queue: int = 512
+    max_queue_bytes: int = 256 * 1024 * 1024
+
+
+class Entry(Struct, eq=False):
+    """One request between its offer and its finish."""
+
+    request: Request
+    offered_at: float
+    turn: int
+    grant: Grant | None = None
+    attempts: int = 0
+    resent: bool = False
+    queued_s: float = 0.0
+    excluded: frozenset[str] = frozenset()
+
+
+class Scheduler:
+    def __init__(
+        self,
+        engines: Iterable[Engine],
+        limits: Limits,
+        policy: Policy = "cost",
+        random: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        self.engines = {engine.name: engine for engine in engines}
+        self.queue = Queue(limits.max_queue, limits.max_queue_bytes)
+        self.policy: Policy = policy
+        self.index = Index(self.engines)
+        self.entries: dict[int, Entry] = {}
+        self._random = random
+        self._turn = 0
+        self._closed = False
+        self._want = dict.fromkeys(self.engines, 0)
+        self._idle_while_waiting: set[str] = set()
+        self._idle_since = 0.0
+
+    # Requests
+
+    def offer(self, request: Request, now: float) -> Step:
+        """A new request: granted, queued (no decision yet) or rejected."""
+        if self._closed:
+            return self._refuse(request.key, Reason.SHUTTING_DOWN, "The gateway is shutting down. Retry.")
+        self._turn += 1
+        entry = Entry(request, now, self._turn)
+        candidates = self._candidates(entry)
+        if not candidates and not self._may_come(entry):
+            return self._refuse(
+                request.key, Reason.NO_READY_ENGINE, refusals.nobody(request.model, self.engines.values())
+            )
+        self.entries[request.key] = entry
+        if request.width == 0 and candidates:
+            chosen = self._choose(entry, candidates, 0)
+            return self._step([self._grant(entry, chosen, candidates, now)])
+        if candidates and not self.queue:
+            chosen = self._choose(entry, candidates, 0)
+            if chosen.engine.free >= chosen.engine.width_here(request.width):
+                return self._step([self._grant(entry, chosen, candidates, now)])
+        if not self.queue.fits(request.body_bytes):
+            del self.entries[request.key]
+            return self._refuse(request.key, Reason.QUEUE_FULL, refusals.full(self.queue, request.body_bytes))
+        self.queue.add(request, now, entry.turn, now)
+        return self._step(self._pair(now))
+
+    def first_token(self, key: int, now: float) -> None:
+        """The engine produces: its prefill is done and its blocks are there."""
+        entry = self.entries.get(key)
+        if entry is not None and entry.grant is not None:
+            self.engines[entry.grant.engine].first_token(key, now)
+            self.index.confirm(entry.grant.engine, key)
+
+    def retry(self, key: int, now: float, *, reached: bool) -> Step:
+        """The granted engine failed this request before any answer byte went to the client.
+
+        `reached`: it had the whole request. That allows one resend in a request's lifetime, so that one
+        which kills engines does not go round the fleet; a connection that failed earlier does not count.
+        """
+        entry = self.entries.get(key)
+        if entry is None or entry.grant is None:
+            return self._step([])
+        failed = entry.grant.engine
+        self._release(entry)
+        if reached and entry.resent:
+            del self.entries[key]
+            message = f"Engine {failed} closed the connection, as another did before: not sent again."
+            return self._refuse(key, Reason.ENGINE_UNREACHABLE, message, also=self._pair(now))
+        entry.resent = entry.resent or reached
+        return self._again(entry, failed, now, same_allowed=reached)
+
+    def decline(self, key: int, now: float) -> Step:
+        """The granted engine refused the request for load (429, 503): try another, hold nothing against it.
+
+        A rejection means that no other engine may be tried; the caller passes the engine's own answer on.
+        """
+        entry = self.entries.get(key)
+        if entry is None or entry.grant is None:
+            return self._step([])
+        failed = entry.grant.engine
+        self._release(entry)
+        return self._again(entry, failed, now, same_allowed=False)
+
+    def finish(self, key: int, outcome: Outcome, usage: Usage, now: float, *, reached: bool = True) -> Step:
+        """The request is over, from any state; later calls for it do nothing.
+
+        `reached`: some of it was written to the engine, so that the slot cools if the client left.
+        """
+        entry = self.entries.pop(key, None)
+        if entry is None:
+            return self._step([])
+        grant = entry.grant
+        if grant is None:
+            self.queue.remove(key)
+            return self._step(self._pair(now))
+        engine = self.engines[grant.engine]
+        if outcome is Outcome.OK:
+            self.index.delivered(engine, entry.request, grant, usage)
+        lease = self._release(entry)
+        if lease is not None:
+            if outcome is Outcome.OK:
+                engine.alive(now)
+                engine.learn(lease, usage, now)
+            elif outcome in _LEFT_RUNNING and reached:
+                engine.cool(lease.width, now)
+        return self._step(self._pair(now))
+
+    # Engines
+
+    def update(self, name: str, event: EngineEvent, now: float) -> Step:
+        """What a probe saw. Requests that nobody can serve any more are rejected here."""
+        engine = self.engines[name]
+        if isinstance(event, Discovered):
+            engine.facts = event.facts
+            self.index.fit(engine)
+        elif isinstance(event, Probed):
+            engine.probed(event.probe, now)
+        elif isinstance(event, Reported):
+            engine.reported(event.report, now)
+        else:
+            engine.restarted()
+            self.index.forget(name)
+        return self._step([*self._orphans(), *self._pair(now)])
+
+    def drain(self, name: str, on: bool, now: float) -> Step:
+        """Give the engine nothing new; what runs there ends by itself."""
+        self.engines[name].draining = on
+        return self._step([*self._orphans(), *self._pair(now)])
+
+    def set_quota(self, name: str, quota: int | None, now: float) -> Step:
+        self.engines[name].quota = quota
+        return self._step(self._pair(now))
+
+    def close(self) -> None:
+        """Refuse new requests; those queued and running go on."""
+        self._closed = True
+
+    # Time
+
+    def tick(self, now: float) -> Step:
+        decisions: list[Decision] = []
+        for waiting in self.queue.expired(now):
+            del self.entries[waiting.request.key]
+            decisions.append(
+                Rejection(
+                    key=waiting.request.key,
+                    reason=Reason.QUEUE_TIMEOUT,
+                    message=refusals.timed_out(waiting, now),
+                    retry_after_s=self.retry_after_s(),
+                )
+            )
+        self.queue.promote(now)
+        for engine in self.engines.values():
+            engine.expire(now)
+        decisions += self._pair(now)
+        return self._step(decisions)
+
+    def next_deadline(self) -> float | None:
+        """When `tick` is due, at the latest."""
+        times = [item.until for engine in self.engines.values() for item in engine.cooling]
+        queued = self.queue.next_deadline()
+        if queued is not None:
+            times.append(queued)
+        return min(times, default=None)
+
+    def retry_after_s(self) -> float:
+        """Seconds until the queue has drained, from the learned slot times; between 1 and 60."""
+        rate = sum(
+            engine.usable / (engine.slot_s or DEFAULT_SLOT_S)
+            for engine in self.engines.values()
+            if engine.accepting
+        )
+        return min(60.0, max(1.0, (len(self.queue) + 1) / rate)) if rate else 10.0
+
+    def idle_while_waiting_s(self, name: str, now: float) -> float:
+        """Seconds in which a slot of the engine stood free beside a request that would be put there."""
+        open_s = now - self._idle_since if name in self._idle_while_waiting else 0.0
+        return self.engines[name].slot_idle_while_waiting_s + open_s
+
+    def explain(self, request: Request) -> tuple[list[Candidate], Candidate | None]:
+        """Every engine's figures for `request` now, and the one it would go to. Changes nothing."""
+        entry = Entry(request, 0.0, self._turn + 1)
+        candidates = self._candidates(entry)
+        if not candidates:
+            return [], None
+        return candidates, self._choose(entry, candidates, len(self.queue))
+
+    # Inside
+
+    def _step(self, decisions: Sequence[Decision]) -> Step:
+        return Step(decisions, self._want)
+
+    def _refuse(self, key: int, reason: Reason, message: str, also: Sequence[Decision] = ()) -> Step:
+        rejection = Rejection(key=key, reason=reason, message=message, retry_after_s=self.retry_after_s())
+        return self._step([rejection, *also])
+
+    def _candidates(self, entry: Entry, ahead: Mapping[str, int] | None = None) -> list[Candidate]:
+        request = entry.request
+        out: list[Candidate] = []
+        for name, engine in self.engines.items():
+            if not engine.accepting or request.model not in engine.facts.models or name in entry.excluded:
+                continue
+            prompt, resident, pending = self.index.match_tokens(engine, request)
+            it = Candidate(
+                engine=engine, prompt_tokens=prompt, resident_tokens=resident, pending_tokens=pending
+            )
+            if ahead is not None:
+                it.ahead = ahead.get(name, 0)
+            out.append(it)
+        return out
+
+    def _choose(self, entry: Entry, candidates: Sequence[Candidate], waiting: int) -> Candidate:
+        rate = router.default_prefill_rate([it.engine for it in candidates])
+        router.weigh(self.policy, entry.request, entry.turn, candidates, waiting, rate)
+        return router.pick(candidates, self._random)
+
+    def _grant(self, entry: Entry, it: Candidate, candidates: Sequence[Candidate], now: float) -> Grant:
+        request, engine = entry.request, it.engine
+        entry.attempts += 1
+        entry.queued_s = now - entry.offered_at
+        route = router.reason(self.policy, request, it, candidates)
+        grant = Grant(
+            key=request.key,
+            engine=engine.name,
+            route=Route.RETRY if entry.attempts > 1 else route,
+            attempt=entry.attempts,
+            width=engine.width_here(request.width),
+            predicted_tokens=it.resident_tokens,
+            best_tokens=max(other.resident_tokens for other in candidates),
+            queue_s=entry.queued_s,
+        )
+        entry.grant = grant
+        engine.lease(request.key, grant.width, it.prompt_tokens - it.matched_tokens, now)
+        self._want[engine.name] += grant.width
+        self.index.begin(engine.name, request)
+        return grant
+
+    def _release(self, entry: Entry) -> Lease | None:
+        grant = entry.grant
+        assert grant is not None
+        entry.grant = None
+        lease = self.engines[grant.engine].release(grant.key)
+        self._want[grant.engine] -= grant.width
+        self.index.end(grant.engine, grant.key)
+        return lease
+
+    def _again(self, entry: Entry, failed: str, now: float, *, same_allowed: bool) -> Step:
+        key = entry.request.key
+        before = entry.excluded
+        entry.excluded = before | {failed}
+        if not self._candidates(entry) and same_allowed:
+            entry.excluded = before
+        if not self._candidates(entry):
+            del self.entries[key]
+            message = f"Engine {failed} failed the request and no other engine can take it. Retry."
+            return self._refuse(key, Reason.ENGINE_UNREACHABLE, message, also=self._pair(now))
+        self.queue.add(entry.request, entry.offered_at, entry.turn, now, resumed=True)
+        return self._step(self._pair(now))
+
+    def _pair(self, now: float) -> list[Decision]:
+        """Give free slots to those who wait, in order, each to its best engine as things are now.
+
+        A request whose best engine is full waits for it: its score says that this is quicker than an idle
+        one. One that is too wide for what is free keeps those slots from the ones behind it.
+        """
+        self._account_idle(now)
+        if not self.queue or not any(
+            engine.free > 0 and engine.accepting for engine in self.engines.values()
+        ):
+            return []
+        ahead: dict[str, int] = {}
+        granted: list[Decision] = []
+        for waiting in self._window():
+            entry = self.entries[waiting.request.key]
+            candidates = self._candidates(entry, ahead)
+            if not candidates:
+                waiting.engine, waiting.why = "", "no engine that serves this model is ready"
+                continue
+            it = self._choose(entry, candidates, len(self.queue) - 1)
+            engine = it.engine
+            width = engine.width_here(waiting.request.width)
+            reserved = ahead.get(engine.name, 0)
+            if engine.free - reserved >= width:
+                self.queue.remove(waiting.request.key)
+                granted.append(self._grant(entry, it, candidates, now))
+                continue
+            ahead[engine.name] = reserved + width
+            waiting.engine = engine.name
+            waiting.why = f"a slot on {engine.name}" if width == 1 else f"{width} slots on {engine.name}"
+            if engine.free > 0:
+                self._idle_while_waiting.add(engine.name)
+        return granted
+
+    def _window(self) -> list[Waiting]:
+        out: list[Waiting] = []
+        for waiting in self.queue:
+            out.append(waiting)
+            if len(out) == WINDOW:
+                break
+        return out
+
+    def _account_idle(self, now: float) -> None:
+        """Close the span in which slots stood free beside a request that wanted them."""
+        for name in self._idle_while_waiting:
+            self.engines[name].slot_idle_while_waiting_s += now - self._idle_since
+        self._idle_while_waiting.clear()
+        self._idle_since = now
+
+    def _may_come(self, entry: Entry) -> bool:
+        model = entry.request.model
+        return any(
+            engine.may_come and (not engine.facts.models or model in engine.facts.models)
+            for engine in self.engines.values()
+        )
+
+    def _orphans(self) -> list[Decision]:
+        """Queued requests that no engine can serve any more."""
+        out: list[Decision] = []
+        for waiting in list(self.queue):
+            entry = self.entries[waiting.request.key]
+            if not self._candidates(entry) and not self._may_come(entry):
+                self.queue.remove(waiting.request.key)
+                del self.entries[waiting.request.key]
+                message = refusals.nobody(waiting.request.model, self.engines.values())
+                out += self._refuse(waiting.request.key, Reason.NO_READY_ENGINE, message).decisions
+        return out

@@ -1,0 +1,83 @@
+"""The access log: one line for each finished request, without prompt text or credentials."""
+
+import json
+import re
+from typing import Literal, TextIO
+
+from gateway.core.request import Record
+from gateway.edge.records import encode_ascii_json
+
+Format = Literal["text", "json"]
+
+BUFFER_BYTES = 64 * 1024
+"""A fuller buffer is written out at once; a line is about 300 bytes."""
+
+# Whatever else a client puts into a request id or a model name is quoted, so that it can neither start
+# a line of its own, nor look like another field, nor reach a terminal as a control sequence.
+_PLAIN = re.compile(r"[A-Za-z0-9_./:@+,-]+").fullmatch
+
+
+class AccessLog:
+    """Collects lines and writes them in one call. The app flushes on a timer and at exit.
+
+    `fmt` "text" is logfmt, `-` where a value is unknown or empty; "json" is the whole `Record`. Both are
+    pure ASCII. A stream that cannot be written to must not fail requests: the lines are dropped and
+    counted in `lost_lines`, which the app shows as a degradation.
+    """
+
+    def __init__(self, stream: TextIO, fmt: Format) -> None:
+        if fmt not in ("text", "json"):
+            raise ValueError(f"log format is {fmt!r}, it must be text or json")
+        self._stream = stream
+        self._line = _text_line if fmt == "text" else _json_line
+        self._lines: list[str] = []
+        self._buffered_bytes = 0
+        self.lost_lines = 0
+
+    def write(self, record: Record) -> None:
+        line = self._line(record)
+        self._lines.append(line)
+        self._buffered_bytes += len(line)
+        if self._buffered_bytes > BUFFER_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        if not self._lines:
+            return
+        lines, self._lines, self._buffered_bytes = self._lines, [], 0
+        try:
+            self._stream.write("".join(lines))
+            self._stream.flush()
+        except (OSError, ValueError):  # ValueError: the stream has been closed
+            self.lost_lines += len(lines)
+
+
+def _json_line(record: Record) -> str:
+    return encode_ascii_json(record).decode("ascii") + "\n"
+
+
+def _text_line(r: Record) -> str:
+    code = f" code={_word(r.code)}" if r.code else ""
+    return (
+        f"time={_word(r.time)} id={_word(r.id)} api={_word(r.api)} model={_word(r.model)} "
+        f"engine={_word(r.engine)} outcome={r.outcome} status={r.status} queue_ms={r.queue_ms:.1f} "
+        f"ttft_ms={_ms(r.ttft_ms)} duration_ms={r.duration_ms:.1f} prompt_tokens={_count(r.prompt_tokens)} "
+        f"predicted={r.predicted_cached_tokens} cached={_count(r.cached_tokens)} route={_word(r.route)} "
+        f"attempts={r.attempts} key={_word(r.key_name)}{code}\n"
+    )
+
+
+def _word(value: str) -> str:
+    if not value:
+        return "-"
+    if value != "-" and _PLAIN(value):
+        return value
+    return json.dumps(value).replace("\x7f", "\\u007f")
+
+
+def _ms(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1f}"
+
+
+def _count(value: int | None) -> str:
+    return "-" if value is None else str(value)

@@ -1,0 +1,248 @@
+"""The admin port: metrics, state, recent requests, dry runs and draining. Nothing here serves clients."""
+
+import asyncio
+import hmac
+import ipaddress
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import resources
+from urllib.parse import urlsplit
+
+from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
+
+from gateway.core.request import Record
+from gateway.core.snapshot import Snapshot
+from gateway.edge.metrics import CONTENT_TYPE, FunnelTotals
+from gateway.edge.records import encode_json
+
+PATHS = (
+    "GET /",
+    "GET /metrics",
+    "GET /api/state",
+    "GET /api/requests?limit=",
+    "POST /api/explain",
+    "POST /api/engines/{name}/drain",
+    "POST /api/engines/{name}/undrain",
+    "GET /healthz",
+)
+
+DEFAULT_LIMIT, MAX_LIMIT = 100, 1000
+
+# Scripts are inline, so the policy's use is that the page can talk to nobody but this port, and that no
+# other site can frame it.
+_PAGE_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+}
+_HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdminDeps:
+    """What the admin port shows and does, as callables on the event loop.
+
+    `process_metrics` alone runs in a thread. `drain(name, on)` is False for an unknown engine. `explain`
+    takes a request body and raises `ValueError` with a message for one it cannot use. `config` is the
+    configuration with its secrets taken out. `started_at_s` is on `clock`. Without a `token` the port is
+    open, which the configuration allows on loopback addresses only.
+    """
+
+    snapshot: Callable[[], Snapshot]
+    metrics: Callable[[], bytes]
+    process_metrics: Callable[[], bytes]
+    records: Callable[[int], Sequence[Record]]
+    drain: Callable[[str, bool], bool]
+    explain: Callable[[bytes], Mapping[str, object]]
+    degraded: Callable[[], Mapping[str, bool | float]]
+    funnel: Callable[[], FunnelTotals]
+    version: str
+    config: Mapping[str, object] = field(default_factory=dict)
+    token: str | None = None
+    started_at_s: float = 0.0
+    clock: Callable[[], float] = time.monotonic
+    max_body_bytes: int = 32 * 1024 * 1024
+
+
+def make_app(deps: AdminDeps) -> web.Application:
+    """The aiohttp application; the caller runs it and closes it.
+
+    `ValueError` for an empty token: it would let anybody in who sends an empty one.
+    """
+    if deps.token == "":
+        raise ValueError("the admin token is empty; None opens the port")
+    admin = _Admin(deps)
+    app = web.Application(
+        middlewares=[_answer_errors, _guard(deps.token)],
+        client_max_size=deps.max_body_bytes,
+    )
+    app.add_routes(
+        [
+            web.get("/", admin.page),
+            web.get("/metrics", admin.metrics),
+            web.get("/api/state", admin.state),
+            web.get("/api/requests", admin.requests),
+            web.post("/api/explain", admin.explain),
+            web.post("/api/engines/{name}/drain", admin.drain),
+            web.post("/api/engines/{name}/undrain", admin.undrain),
+            web.get("/healthz", admin.healthz),
+        ]
+    )
+    return app
+
+
+class _Admin:
+    def __init__(self, deps: AdminDeps) -> None:
+        self._deps = deps
+        self._page = resources.files("gateway.edge").joinpath("dashboard", "index.html").read_bytes()
+
+    async def page(self, _request: web.Request) -> web.Response:
+        return web.Response(
+            body=self._page, content_type="text/html", charset="utf-8", headers=_HEADERS | _PAGE_HEADERS
+        )
+
+    async def metrics(self, _request: web.Request) -> web.Response:
+        body = self._deps.metrics() + await asyncio.to_thread(self._deps.process_metrics)
+        return web.Response(body=body, headers=_HEADERS | {"Content-Type": CONTENT_TYPE})
+
+    async def state(self, _request: web.Request) -> web.Response:
+        deps = self._deps
+        snapshot = deps.snapshot()
+        return _json(
+            {
+                **{name: getattr(snapshot, name) for name in snapshot.__struct_fields__},
+                "version": deps.version,
+                "uptime_s": round(deps.clock() - deps.started_at_s, 3),
+                "degraded": deps.degraded(),
+                "funnel": deps.funnel(),
+                "config": deps.config,
+            }
+        )
+
+    async def requests(self, request: web.Request) -> web.Response:
+        text = request.query.get("limit", str(DEFAULT_LIMIT))
+        limit = int(text) if text.isascii() and text.isdigit() and len(text) <= len(str(MAX_LIMIT)) else 0
+        if not 1 <= limit <= MAX_LIMIT:
+            return _error(400, "invalid_request", f"limit must be a whole number from 1 to {MAX_LIMIT}.")
+        return _json({"requests": self._deps.records(limit)})
+
+    async def explain(self, request: web.Request) -> web.Response:
+        try:
+            return _json(self._deps.explain(await request.read()))
+        except web.HTTPRequestEntityTooLarge:
+            limit_bytes = self._deps.max_body_bytes
+            return _error(413, "body_too_large", f"The body is larger than the limit of {limit_bytes} bytes.")
+        except web.RequestPayloadError:
+            return _error(400, "invalid_request", "The body could not be read as its headers describe it.")
+        except ValueError as error:
+            return _error(400, "invalid_request", str(error))
+
+    async def drain(self, request: web.Request) -> web.Response:
+        return self._set_draining(request.match_info["name"], True)
+
+    async def undrain(self, request: web.Request) -> web.Response:
+        return self._set_draining(request.match_info["name"], False)
+
+    async def healthz(self, _request: web.Request) -> web.Response:
+        return _json({"status": "ok"})
+
+    def _set_draining(self, name: str, on: bool) -> web.Response:
+        if not self._deps.drain(name, on):
+            known = ", ".join(view.name for view in self._deps.snapshot().engines) or "none"
+            return _error(404, "unknown_engine", f"No engine of that name. Engines: {known}.")
+        return _json({"engine": name, "draining": on})
+
+
+@web.middleware
+async def _answer_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+    try:
+        return await handler(request)
+    except web.HTTPNotFound:
+        return _error(404, "not_found", f"No such path. Paths: {', '.join(PATHS)}.")
+    except web.HTTPMethodNotAllowed as error:
+        allowed = ", ".join(sorted(error.allowed_methods))
+        message = f"{request.method} is not allowed here. Allowed: {allowed}."
+        return _error(405, "method_not_allowed", message, {"Allow": allowed})
+    except Exception as error:
+        # The message may quote what the client sent, which is not for the log.
+        _log.error("admin request failed: %s at %s", type(error).__name__, _where(error))
+        return _error(500, "internal_error", "The gateway failed to answer; its log says where.")
+
+
+def _guard(token: str | None) -> Middleware:
+    @web.middleware
+    async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if request.path == "/healthz":
+            return await handler(request)
+        if token is not None and not _has_token(request, token):
+            message = "This port needs `Authorization: Bearer <admin_token>`."
+            return _error(401, "unauthorized", message, {"WWW-Authenticate": "Bearer"})
+        if token is None and not is_local_name(_host_name(request.headers.get("Host", ""))):
+            message = (
+                "Without an admin_token this port answers to localhost, IP addresses and names without dots."
+            )
+            return _error(403, "forbidden_host", message)
+        if request.method not in ("GET", "HEAD") and not _is_same_origin(request):
+            return _error(403, "forbidden_origin", "Requests from other web sites are refused.")
+        return await handler(request)
+
+    return guard
+
+
+def is_local_name(name: str) -> bool:
+    """Whether a web site cannot have made this name point here (DNS rebinding).
+
+    An attacker needs a name in the public DNS, so IP literals, `localhost` and names without a dot
+    (containers, hosts of a search domain) are safe.
+    """
+    if "." not in name and ":" not in name:
+        return True
+    if name.lower().removesuffix(".").endswith(".localhost") or name.lower() == "localhost.":
+        return True
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _host_name(host: str) -> str:
+    """The name in a Host header: no port, no brackets."""
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    name, _, port = host.rpartition(":")
+    return name if name and port.isdigit() else host
+
+
+def _is_same_origin(request: web.Request) -> bool:
+    """Browsers send Origin with every POST, also with those that need no CORS preflight; curl sends none."""
+    origin = request.headers.get("Origin")
+    return origin is None or urlsplit(origin).netloc == request.headers.get("Host")
+
+
+def _has_token(request: web.Request, token: str) -> bool:
+    scheme, _, given = request.headers.get("Authorization", "").partition(" ")
+    # Header bytes that are no UTF-8 come as surrogates; compare_digest refuses non-ASCII text.
+    given_bytes = given.strip().encode("utf-8", "surrogateescape")
+    return hmac.compare_digest(given_bytes, token.encode()) and scheme.lower() == "bearer"
+
+
+def _where(error: Exception) -> str:
+    frame = error.__traceback__
+    while frame is not None and frame.tb_next is not None:
+        frame = frame.tb_next
+    return "?" if frame is None else f"{frame.tb_frame.f_code.co_filename}:{frame.tb_lineno}"
+
+
+def _json(value: object) -> web.Response:
+    return web.Response(body=encode_json(value), content_type="application/json", headers=_HEADERS)
+
+
+def _error(status: int, code: str, message: str, headers: Mapping[str, str] | None = None) -> web.Response:
+    body = encode_json({"error": {"message": message, "code": code}})
+    merged = _HEADERS | dict(headers or {})
+    return web.Response(status=status, body=body, content_type="application/json", headers=merged)

@@ -1,0 +1,112 @@
+"""Which models are served, under which names."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from gateway.core.engine import Engine
+from gateway.wire.body import shown
+from gateway.wire.errors import BadRequest
+
+_REMEMBERED = 1024
+"""Wildcard aliases match endless names; no more than this are remembered."""
+
+
+class Resolved(Struct, frozen=True):
+    """`real` is what engines know; `shown` what the client asked for, where that is an alias."""
+
+    real: str
+    alias: str = ""
+
+
+class Catalog:
+    """Names of models, from the engines' own lists and `models.aliases`; `alias_of` applies the patterns."""
+
+    def __init__(
+        self,
+        engines: Mapping[str, Engine],
+        aliases: Mapping[str, str],
+        alias_of: Callable[[str], str | None],
+        created: int,
+    ) -> None:
+        self._engines = engines
+        self._exact = {name: real for name, real in aliases.items() if "*" not in name}
+        self._alias_of = alias_of
+        self._created = created
+        self._resolved: dict[str, Resolved] = {}
+        self._served: dict[str, Engine] = {}
+        self.refresh()
+
+    def refresh(self) -> None:
+        """An engine's model list has changed."""
+        self._served = {
+            model: engine for engine in self._engines.values() for model in reversed(engine.facts.models)
+        }
+        self._resolved.clear()
+
+    @property
+    def models(self) -> Iterable[str]:
+        return self._served.keys()
+
+    @property
+    def detected(self) -> bool:
+        """Whether any engine has told its models yet."""
+        return bool(self._served)
+
+    def resolve(self, asked: str) -> Resolved:
+        """Raises `BadRequest`: `unknown_model`, or no name where several are served."""
+        known = self._resolved.get(asked)
+        if known is None:
+            known = self._resolve(asked)
+            if len(self._resolved) < _REMEMBERED:
+                self._resolved[asked] = known
+        return known
+
+    def _resolve(self, asked: str) -> Resolved:
+        if not asked:
+            firsts = {engine.facts.models[0] for engine in self._engines.values() if engine.facts.models}
+            if len(firsts) == 1:
+                return Resolved(firsts.pop())
+            raise BadRequest(
+                f"'model' is missing and several are served: {self._names()}. Name one.", param="model"
+            )
+        if asked in self._served:
+            return Resolved(asked)
+        real = self._alias_of(asked)
+        if real is None:
+            raise BadRequest(
+                f"The model {shown(asked)} is not served here. Served: {self._names()}.",
+                "unknown_model",
+                "model",
+            )
+        if real not in self._served:
+            raise BadRequest(
+                f"{shown(asked)} stands for {real!r}, which no engine serves now. Served: {self._names()}.",
+                "unknown_model",
+                "model",
+            )
+        return Resolved(real, asked)
+
+    def cards(self) -> list[dict[str, Any]]:
+        """Every served model and exact alias, as OpenAI model cards."""
+        cards = [self._card(model, engine) for model, engine in self._served.items()]
+        return cards + [
+            self._card(alias, self._served[real]) | {"root": real}
+            for alias, real in self._exact.items()
+            if real in self._served and alias not in self._served
+        ]
+
+    def card(self, name: str) -> dict[str, Any]:
+        """Raises `BadRequest` for a model that is not served."""
+        resolved = self.resolve(name)
+        return self._card(name, self._served[resolved.real])
+
+    def _card(self, name: str, engine: Engine) -> dict[str, Any]:
+        card = {"id": name, "object": "model", "created": self._created, "owned_by": engine.facts.kind}
+        if engine.facts.max_model_len is not None:
+            card["max_model_len"] = engine.facts.max_model_len
+        return card
+
+    def _names(self) -> str:
+        return ", ".join(sorted({*self._served, *self._exact})) or "nothing yet"

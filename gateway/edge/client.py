@@ -1,0 +1,224 @@
+"""One client connection: requests in, one at a time; answers out, framed for the client's HTTP version.
+
+The socket is read while a request runs: otherwise a client that leaves is not seen. What a client sends
+ahead is kept up to `MAX_PIPELINED_BYTES`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from gateway.core.call import Header
+from gateway.wire import http1
+from gateway.wire.errors import BadRequest
+from gateway.wire.reader import Incoming, RequestReader
+
+if TYPE_CHECKING:
+    from gateway.edge.exchange import Exchange
+    from gateway.edge.relay import Relay
+
+MAX_PIPELINED_BYTES = 64 * 1024
+
+
+class ClientConnection(asyncio.Protocol):
+    def __init__(self, relay: Relay) -> None:
+        self.paused = False
+        self.exchange: Exchange | None = None
+        self.deadline = float("inf")
+        self._relay = relay
+        self._reader = RequestReader(relay.limits.max_body_bytes)
+        self._transport: asyncio.Transport | None = None
+        self._incoming: Incoming | None = None
+        self._ahead = b""
+        self._chunked = False
+        self._closing = False
+        self._deaf = False
+        self._serving = False
+
+    # From the transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        if not self._relay.register(self):
+            self._transport.abort()
+            return
+        self.deadline = self._relay.now() + self._relay.limits.header_timeout_s
+
+    def data_received(self, data: bytes) -> None:
+        if self._deaf:
+            return
+        if self._incoming is not None:
+            self._keep(data)
+            return
+        self._feed(data)
+
+    def eof_received(self) -> None:
+        """With a request running this is a client that left; the transport closes by itself."""
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._relay.unregister(self)
+        self._transport = None
+        self._closing = self._deaf = True
+        if self.exchange is not None:
+            exchange, self.exchange = self.exchange, None
+            exchange.client_left()
+
+    def pause_writing(self) -> None:
+        self.paused = True
+        if self.exchange is not None:
+            self.exchange.pause()
+
+    def resume_writing(self) -> None:
+        self.paused = False
+        if self.exchange is not None:
+            self.exchange.resume()
+
+    # From the relay
+
+    def expired(self) -> None:
+        """No request came in time, or the rest of one."""
+        if self._transport is None:
+            return
+        if self._reader.reading and not self._deaf:
+            seconds = self._relay.limits.header_timeout_s
+            message = (
+                f"The request did not arrive within {seconds:g} s of its last byte (limits.header_timeout)."
+            )
+            self._refuse(BadRequest(message))
+        else:
+            self.abort()
+
+    def shut_down(self) -> None:
+        """No further request on this connection."""
+        self._closing = True
+        if self._incoming is None:
+            self._close()
+
+    # From the exchange or the relay's own answers
+
+    def send_head(self, status: int, headers: list[Header], length: bytes | None) -> None:
+        """`length` None: chunked, or up to the end of the connection for HTTP/1.0."""
+        incoming = self._incoming
+        if self._transport is None or incoming is None:
+            return
+        self._chunked = False
+        if length is not None:
+            headers.append((b"content-length", length))
+        elif incoming.http10:
+            self._closing = True
+        elif status != 204:
+            self._chunked = True
+            headers.append((b"transfer-encoding", b"chunked"))
+        if not incoming.keep_alive or incoming.http10:
+            self._closing = True
+        if self._closing:
+            headers.append((b"connection", b"close"))
+        self._transport.write(http1.response_head(status, headers))
+
+    def send_body(self, data: bytes) -> None:
+        if self._transport is not None and data:
+            self._transport.write(http1.chunk(data) if self._chunked else data)
+
+    def end_body(self, *, close: bool = False) -> None:
+        """The answer is complete; the next request may begin."""
+        self._closing = self._closing or close
+        self.exchange = None
+        if self._transport is None:
+            return
+        if self._chunked:
+            self._transport.write(http1.LAST_CHUNK)
+        self._incoming = None
+        if self._closing:
+            self._close()
+        elif not self._serving:
+            self._next()
+
+    def send_error(self, status: int, headers: list[Header], body: bytes) -> None:
+        self.send_whole(status, [(b"content-type", b"application/json"), *headers], body)
+
+    def send_whole(self, status: int, headers: list[Header], body: bytes) -> None:
+        """A complete answer of the gateway's own."""
+        incoming = self._incoming
+        if incoming is None:
+            return
+        self.send_head(status, headers, b"%d" % len(body))
+        self._chunked = False
+        if incoming.method != b"HEAD":
+            self.send_body(body)
+        self.end_body()
+
+    def abort(self) -> None:
+        self._closing = self._deaf = True
+        self.exchange = None
+        if self._transport is not None:
+            self._transport.abort()
+
+    # Inside
+
+    def _feed(self, data: bytes) -> None:
+        reader = self._reader
+        fresh = not reader.reading
+        try:
+            reader.feed(data)
+        except BadRequest as refusal:
+            self._refuse(refusal)
+            return
+        if reader.refusal is not None:
+            self._refuse(reader.refusal)
+        elif reader.ready:
+            self._next()
+        elif reader.reading:
+            if reader.wants_continue and self._transport is not None:
+                reader.wants_continue = False
+                self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            if fresh or not reader.in_head:
+                self.deadline = self._relay.now() + self._relay.limits.header_timeout_s
+
+    def _next(self) -> None:
+        """Serve what has arrived, in order, as long as answers come at once."""
+        self._serving = True
+        try:
+            while self._incoming is None and not self._closing:
+                if not self._reader.ready:
+                    if not self._ahead:
+                        break
+                    data, self._ahead = self._ahead, b""
+                    self._serving = False
+                    self._feed(data)
+                    return
+                self.deadline = float("inf")
+                self._incoming = self._reader.ready.popleft()
+                self._relay.serve(self, self._incoming)
+        finally:
+            self._serving = False
+        if self._incoming is None and not self._closing:
+            self.deadline = self._relay.now() + self._relay.limits.keepalive_timeout_s
+
+    def _keep(self, data: bytes) -> None:
+        self._ahead += data
+        if len(self._ahead) > MAX_PIPELINED_BYTES:
+            self._closing = True
+            self._deaf = True
+            self._ahead = b""
+
+    def _refuse(self, refusal: BadRequest) -> None:
+        """Answer a request that cannot be read to its end, then listen for its rest without keeping it: a
+        connection closed on unread bytes is reset, and the client would never see the answer."""
+        self._deaf = True
+        self._incoming = Incoming(
+            method=b"POST", url=b"", headers=self._reader.headers, body=b"", keep_alive=False, http10=False
+        )
+        self._relay.refuse(self, self._incoming, refusal, None)
+        self.deadline = self._relay.now() + self._relay.limits.linger_s
+
+    def _close(self) -> None:
+        """Close once everything is written; a deaf connection only when the client has or time is up."""
+        if self._transport is None:
+            return
+        if self._deaf:
+            if self._transport.can_write_eof():
+                self._transport.write_eof()
+        else:
+            self._transport.close()

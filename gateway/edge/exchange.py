@@ -1,0 +1,377 @@
+"""One request from its last byte to its record: the state machine of the data plane.
+
+    WAITING -> CONNECTING -> SENT -> (HELD) -> RELAYING -> DONE
+
+Until the client has got a byte (before RELAYING) an engine that fails may be replaced; after that never.
+Every way out goes through `_close`, once.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from gateway.core.call import Header, Prepared
+from gateway.core.request import Grant, Outcome, Rejection, Usage
+from gateway.core.splice import replace_value
+from gateway.edge.trace import Trace
+from gateway.edge.upstream import EngineConnection
+from gateway.wire import http1
+from gateway.wire.body import compact
+from gateway.wire.errors import error_body, reason_code, retry_headers, status_of
+from gateway.wire.pump import JsonPump, SsePump, is_overload
+
+if TYPE_CHECKING:
+    from gateway.edge.client import ClientConnection
+    from gateway.edge.intake import Taken
+    from gateway.edge.relay import Relay
+
+_TERMINAL_EVENT = frozenset(("chat", "completions"))
+_NO_USAGE = Usage()
+
+
+class State(Enum):
+    WAITING = "waiting for a grant"
+    CONNECTING = "connecting"
+    SENT = "sent, no answer yet"
+    HELD = "stream began, no event yet"
+    RELAYING = "relaying"
+    DONE = "done"
+
+
+class Exchange:
+    """Applicant to the dispatcher, attempt to the connection pools, source of bytes to one client."""
+
+    def __init__(self, relay: Relay, client: ClientConnection, taken: Taken, key_name: str) -> None:
+        self.state = State.WAITING
+        self.deadline = float("inf")
+        self._relay = relay
+        self._client = client
+        self._request = taken.request
+        self._call = taken.call
+        self._key_name = key_name
+        self._alias = (taken.request.model, taken.alias) if taken.alias else None
+        self._trace = Trace(relay.now())
+        self._grant: Grant | None = None
+        self._prepared: Prepared | None = None
+        self._connection: EngineConnection | None = None
+        self._pump: JsonPump | SsePump = JsonPump()
+        self._stream = False
+        self._early = b""
+        self._connecting_at = 0.0
+        self._status = 0
+        self._code = ""
+
+    def __repr__(self) -> str:
+        engine = self._grant.engine if self._grant else "-"
+        return f"<Exchange {self._request.id} {self.state.value} engine={engine}>"
+
+    def begin(self) -> None:
+        self._relay.dispatcher.submit(self._request, self)
+
+    # From the dispatcher
+
+    def granted(self, grant: Grant) -> None:
+        now = self._relay.now()
+        self._grant = grant
+        if grant.attempt == 1:
+            self._trace.queue_s = grant.queue_s
+        call = self._call
+        if self._alias is not None:
+            body = replace_value(call.body, b"model", compact(self._request.model).encode())
+            call = replace(call, body=body)
+        self._prepared = self._relay.dialect(grant.engine).prepare(call)
+        pool = self._relay.pools[grant.engine]
+        connection = pool.idle()
+        self._connecting_at = now
+        self._trace.sent_at = None
+        self.state = State.CONNECTING
+        if connection is not None:
+            self.connected(connection)
+        else:
+            pool.connect(self)
+
+    def rejected(self, rejection: Rejection) -> None:
+        code = reason_code(rejection.reason)
+        extra = [(b"x-gateway-reject-reason", code.encode())]
+        if status_of(code, self._request.api) != 502:
+            extra += retry_headers(rejection.retry_after_s)
+            self._fail(Outcome.REJECTED, code, rejection.message, extra)
+        else:
+            self._fail(Outcome.ENGINE_ERROR, code, rejection.message, extra)
+
+    def crashed(self, error: Exception) -> None:
+        if self.state is not State.DONE:
+            self._drop_connection()
+            self._fail(
+                Outcome.ENGINE_ERROR, "engine_unreachable", f"The gateway failed: {type(error).__name__}."
+            )
+
+    # From the pool and the connection
+
+    def connected(self, connection: EngineConnection) -> None:
+        if self.state is not State.CONNECTING:
+            connection.release()
+            return
+        grant, prepared = self._grant, self._prepared
+        assert grant is not None
+        assert prepared is not None
+        now = self._relay.now()
+        pool = self._relay.pools[grant.engine]
+        extra = [(b"x-request-id", self._request.id.encode())]
+        if pool.secret:
+            extra.append((b"authorization", b"Bearer " + pool.secret))
+        path = pool.prefix + (prepared.path + self._call.query).encode()
+        head = http1.request_head(path, pool.host_header, prepared.headers, len(prepared.body), extra)
+        self._trace.connect_s += now - self._connecting_at
+        self._connection = connection
+        self.state = State.SENT
+        limits = self._relay.limits
+        patience_s = limits.first_byte_timeout_s if self._request.stream else limits.answer_timeout_s
+        self.deadline = now + patience_s
+        connection.send(self, head, prepared.body)
+        self._trace.sent(self._relay.now())
+
+    def connect_failed(self, error: OSError) -> None:
+        if self.state is not State.CONNECTING:
+            return
+        assert self._grant is not None
+        self._relay.suspect(self._grant.engine, error)
+        self.state = State.WAITING
+        self._relay.dispatcher.retry(self._request.key, reached=False)
+
+    def answered(self, connection: EngineConnection) -> None:
+        if connection is not self._connection:
+            return
+        reader = connection.reader
+        if self.state is State.SENT and reader.status:
+            self._head(reader.status, reader.headers)
+        if self.state in (State.HELD, State.RELAYING):
+            data = reader.take()
+            if data:
+                self._body(data)
+            if self._connection is connection and reader.complete:
+                self._complete(connection)
+
+    def lost(self, connection: EngineConnection, error: Exception | None) -> None:
+        if connection is not self._connection:
+            return
+        self._connection = None
+        assert self._grant is not None
+        self._relay.suspect(self._grant.engine, None)
+        if self.state is State.RELAYING:
+            self._break(
+                "engine_truncated", Outcome.ENGINE_TRUNCATED, "closed the connection before its answer ended"
+            )
+            return
+        reached = connection.unsent_bytes == 0
+        self.state = State.WAITING
+        self.deadline = float("inf")
+        self._early = b""
+        self._relay.dispatcher.retry(self._request.key, reached=reached)
+
+    # From the client
+
+    def client_left(self) -> None:
+        self._leave(Outcome.CLIENT_DISCONNECT)
+
+    def pause(self) -> None:
+        """The client reads slower than the engine writes: the engine waits, not our memory."""
+        if self._connection is not None:
+            self._connection.pause_reading()
+        self.deadline = self._relay.now() + self._relay.limits.write_timeout_s
+
+    def resume(self) -> None:
+        if self._connection is not None:
+            self._connection.resume_reading()
+        self.deadline = self._relay.now() + self._relay.limits.idle_timeout_s
+
+    # From the clock
+
+    def expired(self) -> None:
+        if self._client.paused:
+            self._leave(Outcome.CLIENT_TIMEOUT)
+            self._client.abort()
+            return
+        if self.state is State.RELAYING:
+            silence = f"sent nothing for {self._relay.limits.idle_timeout_s:g} s (limits.idle_timeout)"
+            self._drop_connection()
+            self._break("engine_timeout", Outcome.ENGINE_TIMEOUT, silence)
+        elif self.state in (State.SENT, State.HELD):
+            limit = "limits.first_byte_timeout" if self._request.stream else "limits.answer_timeout"
+            engine = self._grant.engine if self._grant else "?"
+            waited = self._relay.now() - (self._trace.sent_at or self._trace.received_at)
+            self._drop_connection()
+            message = f"Engine {engine} did not answer within {waited:.0f} s ({limit})."
+            self._fail(Outcome.ENGINE_TIMEOUT, "engine_timeout", message)
+
+    def shut_down(self) -> None:
+        """The grace is over."""
+        if self.state is State.RELAYING:
+            self._drop_connection()
+            self._break("shutting_down", Outcome.SHUTDOWN, "was cut off: the gateway is shutting down")
+        elif self.state is not State.DONE:
+            self._drop_connection()
+            self._fail(Outcome.SHUTDOWN, "shutting_down", "The gateway is shutting down. Retry.")
+
+    # Inside
+
+    def _head(self, status: int, headers: list[Header]) -> None:
+        self._trace.answered_at = self._relay.now()
+        self._status = status
+        if status in (429, 503) and self._try_elsewhere():
+            return
+        kind = http1.header(headers, b"content-type") or b""
+        encoded = http1.header(headers, b"content-encoding") not in (None, b"identity")
+        self._stream = kind.startswith(b"text/event-stream") and not encoded
+        if self._stream:
+            withhold = self._prepared is not None and self._prepared.withhold_usage
+            self._pump = SsePump(withhold_usage=withhold, alias=self._echo())
+            self.state = State.HELD
+        else:
+            self._pump = JsonPump(self._echo() if status < 400 else None, readable=not encoded)
+            self._send_head()
+        self._touch()
+
+    def _body(self, data: bytes) -> None:
+        pump = self._pump
+        out = pump.feed(data)
+        if self.state is State.HELD and isinstance(pump, SsePump):
+            self._early += out
+            if not pump.any_event:
+                return
+            if pump.failed and not pump.started and is_overload(pump.failed) and self._try_elsewhere():
+                return
+            out, self._early = self._early, b""
+            self._send_head()
+        if pump.started and self._trace.first_token_at is None and self._stream:
+            self._trace.first_token_at = self._relay.now()
+            self._relay.dispatcher.first_token(self._request.key)
+        if out:
+            self._client.send_body(out)
+        self._touch()
+
+    def _complete(self, connection: EngineConnection) -> None:
+        pump = self._pump
+        rest = pump.end()
+        if self.state is State.HELD:
+            rest, self._early = self._early + rest, b""
+            self._send_head()
+        self._connection = None
+        connection.release()
+        broke_off = (
+            isinstance(pump, SsePump)
+            and self._request.api in _TERMINAL_EVENT
+            and self._status < 400
+            and not pump.whole
+            and not pump.failed
+        )
+        if rest:
+            self._client.send_body(rest)
+        if broke_off:
+            self._break(
+                "engine_truncated", Outcome.ENGINE_TRUNCATED, "ended its answer without a finish reason"
+            )
+            return
+        self._client.end_body()
+        self._close(self._outcome())
+
+    def _outcome(self) -> Outcome:
+        status = self._status
+        if status in (401, 403, 408, 429) or status >= 500 or self._pump.failed:
+            return Outcome.ENGINE_ERROR
+        return Outcome.INVALID if status >= 400 else Outcome.OK
+
+    def _try_elsewhere(self) -> bool:
+        """The engine is too busy: whether another one will be tried. Its answer is dropped if so."""
+        connection, state, early = self._connection, self.state, self._early
+        self._connection, self.state, self._early = None, State.WAITING, b""
+        if self._relay.dispatcher.decline(self._request.key):
+            if connection is not None:
+                connection.abort()
+            return True
+        self._connection, self.state, self._early = connection, state, early
+        return False
+
+    def _touch(self) -> None:
+        if not self._client.paused:
+            self.deadline = self._relay.now() + self._relay.limits.idle_timeout_s
+
+    def _echo(self) -> tuple[str, str] | None:
+        return self._alias if self._relay.echo_alias else None
+
+    def _send_head(self) -> None:
+        connection, grant = self._connection, self._grant
+        assert connection is not None
+        assert grant is not None
+        reader = connection.reader
+        self.state = State.RELAYING
+        headers = http1.for_client(reader.headers, self._relay.pools[grant.engine].secret)
+        headers += self._trace.headers(self._request, grant)
+        length = None
+        if self._stream:
+            present = {name for name, _ in headers}
+            if b"cache-control" not in present:
+                headers.append((b"cache-control", b"no-cache, no-transform"))
+            if b"x-accel-buffering" not in present:
+                headers.append((b"x-accel-buffering", b"no"))
+        elif self._echo() is None or self._status >= 400:
+            length = http1.header(reader.headers, b"content-length")
+        self._client.send_head(self._status, headers, length)
+
+    def _fail(self, outcome: Outcome, code: str, message: str, extra: list[Header] | None = None) -> None:
+        """Answer with the gateway's own error; nothing has been sent yet."""
+        api = self._request.api
+        self._code = code
+        self._status = status_of(code, api)
+        headers = [(b"x-request-id", self._request.id.encode()), *(extra or [])]
+        if self._grant is not None:
+            headers.append((b"x-gateway-engine", self._grant.engine.encode()))
+        self._client.send_error(self._status, headers, error_body(code, message, api))
+        self._close(outcome)
+
+    def _break(self, code: str, outcome: Outcome, what: str) -> None:
+        """End an answer that has begun: one in-band error for a stream, a cut connection for JSON."""
+        engine = self._grant.engine if self._grant else "?"
+        self._code = code
+        if isinstance(self._pump, SsePump):
+            message = f"Engine {engine} {what}. The answer is not complete. Retry."
+            self._client.send_body(self._pump.truncated(code, message, self._request.api))
+            self._client.end_body(close=True)
+        else:
+            self._client.abort()
+        self._close(outcome)
+
+    def _leave(self, outcome: Outcome) -> None:
+        if self.state is not State.DONE:
+            self._drop_connection()
+            self._close(outcome)
+
+    def _drop_connection(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.abort()
+
+    def _close(self, outcome: Outcome) -> None:
+        if self.state is State.DONE:
+            return
+        self.state = State.DONE
+        self.deadline = float("inf")
+        usage = self._pump.usage if self._status < 400 else _NO_USAGE
+        reached = self._trace.sent_at is not None
+        self._relay.dispatcher.finish(self._request.key, outcome, usage, reached=reached)
+        record = self._trace.record(
+            self._request,
+            self._grant,
+            usage,
+            outcome=outcome,
+            status=self._status,
+            code=self._code,
+            stream=self._stream,
+            key_name=self._key_name,
+            timestamp=self._relay.timestamp(),
+            now=self._relay.now(),
+        )
+        self._relay.closed(self, record)

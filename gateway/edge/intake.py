@@ -1,0 +1,148 @@
+"""From a whole HTTP request to the values the scheduler and the dialects work on."""
+
+import itertools
+import secrets
+from collections.abc import Sequence
+
+from msgspec import Struct
+from xxhash import xxh3_64_intdigest
+
+from gateway.core import blocks
+from gateway.core.call import Call, Header
+from gateway.core.request import PRIORITY_NAMES, Request
+from gateway.edge.auth import ANYBODY, Key
+from gateway.edge.catalog import Catalog, Resolved
+from gateway.wire import http1
+from gateway.wire.body import shown
+from gateway.wire.errors import BadRequest
+from gateway.wire.openai import Ask, read
+from gateway.wire.paths import Target
+from gateway.wire.reader import Incoming
+
+_MAX_WAIT_HEADER = b"x-gateway-max-wait-ms"
+
+# In the order in which agents name their sessions: Claude Code, Codex, OpenCode, generic ones, chat
+# front ends, other gateways. The body's own fields come after them (wire/openai.py).
+_SESSION_HEADERS = (
+    b"x-claude-code-session-id",
+    b"session-id",
+    b"session_id",
+    b"x-session-id",
+    b"x-session-affinity",
+    b"x-opencode-session",
+    b"thread-id",
+    b"conversation_id",
+    b"x-conversation-id",
+    b"x-openwebui-chat-id",
+    b"x-litellm-session-id",
+    b"x-olla-session-id",
+    b"x-grok-conv-id",
+)
+
+
+class Taken(Struct, frozen=True):
+    """`alias` is the name that the client used, where it is not the model's own."""
+
+    request: Request
+    call: Call
+    alias: str
+
+
+class Intake:
+    def __init__(self, catalog: Catalog, max_wait_s: float, priority_header: str) -> None:
+        self._catalog = catalog
+        self._max_wait_s = max_wait_s
+        self._priority_header = priority_header.encode()
+        self._numbers = itertools.count(1)
+        self._id_prefix = secrets.token_hex(6)
+
+    @property
+    def detected(self) -> bool:
+        return self._catalog.detected
+
+    def request_id(self, headers: Sequence[Header]) -> str:
+        return http1.request_id(headers, f"{self._id_prefix}{next(self._numbers):08x}")
+
+    def take(self, incoming: Incoming, target: Target, query: str, key: Key, request_id: str) -> Taken:
+        """Raises `BadRequest`."""
+        ask = read(target.api, incoming.body)
+        resolved = self._catalog.resolve(ask.model)
+        headers = incoming.headers
+        call = Call(
+            api=target.api,
+            path=target.path,
+            query=query,
+            headers=http1.for_engine(headers),
+            body=incoming.body,
+            stream=ask.stream,
+            include_usage=ask.include_usage,
+        )
+        request = self._request(ask, resolved, target.api, headers, len(incoming.body), key, request_id)
+        return Taken(request, call, resolved.alias)
+
+    def dry_run(self, body: bytes) -> Request:
+        """A chat or completions body as a request that is never sent. Raises `BadRequest`."""
+        ask = read("chat", body)
+        api = "chat" if ask.canonical else "completions"
+        if api == "completions":
+            ask = read(api, body)
+        resolved = self._catalog.resolve(ask.model)
+        return self._request(ask, resolved, api, (), len(body), ANYBODY, "explain")
+
+    def _request(
+        self,
+        ask: Ask,
+        resolved: Resolved,
+        api: str,
+        headers: Sequence[Header],
+        body_bytes: int,
+        key: Key,
+        request_id: str,
+    ) -> Request:
+        return Request(
+            key=next(self._numbers),
+            id=request_id,
+            api=api,
+            model=resolved.real,
+            blocks=blocks.chain(ask.canonical, resolved.real, ask.salt),
+            prompt_bytes=ask.prompt_bytes,
+            body_bytes=body_bytes,
+            width=ask.width,
+            priority=self._priority(headers, key),
+            session=session_of(headers, ask.session),
+            max_wait_s=self._wait_s(headers),
+            stream=ask.stream,
+            token_ids=ask.token_ids,
+        )
+
+    def _priority(self, headers: Sequence[Header], key: Key) -> int:
+        """The key's; the header may only lower it."""
+        given = http1.header(headers, self._priority_header)
+        if given is None:
+            return key.priority
+        word = given.decode("latin-1").strip().lower()
+        name = self._priority_header.decode()
+        if word not in PRIORITY_NAMES:
+            raise BadRequest(f"{name} must be high, normal or low, not {shown(word)}.", param=name)
+        return max(key.priority, PRIORITY_NAMES.index(word))
+
+    def _wait_s(self, headers: Sequence[Header]) -> float:
+        """The client's own deadline in the queue; it may only shorten the configured one."""
+        given = http1.header(headers, _MAX_WAIT_HEADER)
+        if given is None:
+            return self._max_wait_s
+        name, value = _MAX_WAIT_HEADER.decode(), given.decode("latin-1")
+        if not given.isdigit() or len(given) > 12:
+            raise BadRequest(
+                f"{name} must be a whole number of milliseconds, not {shown(value)}.", param=name
+            )
+        return min(self._max_wait_s, int(given) / 1000)
+
+
+def session_of(headers: Sequence[Header], from_body: str) -> int:
+    """The client's session as a hash, 0 where it names none. Never a credential, never an address."""
+    for name in _SESSION_HEADERS:
+        value = http1.header(headers, name)
+        if value:
+            return xxh3_64_intdigest(value) or 1
+    return xxh3_64_intdigest(from_body.encode("utf-8", "surrogatepass")) or 1 if from_body else 0

@@ -1,0 +1,389 @@
+"""What Prometheus sees: counts kept as plain ints while requests run, read by a collector at a scrape.
+
+prometheus_client's own counters and histograms cost 11 to 19 us for one request's worth of updates, a
+third of what the whole relay may take, so they appear only when somebody scrapes.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import accumulate
+
+from prometheus_client import (
+    CollectorRegistry,
+    GCCollector,
+    PlatformCollector,
+    ProcessCollector,
+    generate_latest,
+)
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
+
+from gateway.core.engine import Health, SlotSource
+from gateway.core.request import PRIORITY_NAMES, Outcome, Reason, Record
+from gateway.core.snapshot import EngineView, Snapshot
+from gateway.wire.paths import APIS
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+PREFIX = "prefix_gateway_"
+
+OTHER = "other"
+"""Label value for anything that is not from the configuration or an engine's own model list."""
+
+NO_ENGINE = "none"
+"""Engine label of requests that were never put on an engine."""
+
+NO_FUNNEL_APIS = frozenset({"embeddings", "tokenize", "detokenize"})
+"""These never report cached tokens; counting them as unknown would hide engines that should."""
+
+REJECT_REASONS = (*(str(reason) for reason in Reason), "rate_limited", "unauthorized")
+
+STALE_REPORT_S = 10.0
+"""An older load report of an engine that is up counts as a degradation."""
+
+USAGE_MISSING_FIRST, USAGE_MISSING_LATER = 20, 100
+"""So many ok requests in a row without cached tokens, from the start or after it once reported some."""
+
+# OpenTelemetry's GenAI buckets for the time to first token, which end at 10 s, go on to 300 s here:
+# a long prefill on a small GPU takes minutes.
+TTFT_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
+QUEUE_WAIT_BUCKETS_S = (0.001, 0.0025, *TTFT_BUCKETS_S)
+REQUEST_BUCKETS_S = (
+    0.01,
+    0.025,
+    0.05,
+    0.1,
+    0.25,
+    0.5,
+    1.0,
+    2.5,
+    5.0,
+    10.0,
+    25.0,
+    50.0,
+    100.0,
+    250.0,
+    500.0,
+    1000.0,
+)
+OVERHEAD_BUCKETS_S = (0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1)
+
+_UP = (Health.READY, Health.BUSY)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FunnelTotals:
+    """Tokens since the start, over requests whose engine reported its cached tokens.
+
+    `hit_rate` is delivered / prompt, None before the first report; `unknown_requests` is how many
+    finished without one.
+    """
+
+    prompt: int
+    best: int
+    predicted: int
+    delivered: int
+    hit_rate: float | None
+    unknown_requests: int
+
+
+class Histogram:
+    """Counts in buckets with inclusive upper bounds, as Prometheus has them."""
+
+    __slots__ = ("_bounds", "_counts", "_sum")
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self._bounds = bounds
+        self._counts = [0] * (len(bounds) + 1)
+        self._sum = 0.0
+
+    def observe(self, value: float) -> None:
+        self._counts[bisect_left(self._bounds, value)] += 1
+        self._sum += value
+
+    def add_to(self, family: HistogramMetricFamily, labels: tuple[str, ...] = ()) -> None:
+        names = [*map(floatToGoString, self._bounds), "+Inf"]
+        family.add_metric(labels, list(zip(names, accumulate(self._counts), strict=True)), self._sum)
+
+
+class _Funnel:
+    __slots__ = ("best", "delivered", "predicted", "prompt")
+
+    def __init__(self) -> None:
+        self.prompt = self.best = self.predicted = self.delivered = 0
+
+
+class _Reports:
+    """Whether one engine tells its cached tokens."""
+
+    __slots__ = ("ever", "ok_since", "unknown")
+
+    def __init__(self) -> None:
+        self.unknown = self.ok_since = 0
+        self.ever = False
+
+    def is_missing(self) -> bool:
+        return self.ok_since >= (USAGE_MISSING_LATER if self.ever else USAGE_MISSING_FIRST)
+
+
+class _Cell:
+    """All counts of one (engine, model, api); the last two are shared with its siblings."""
+
+    __slots__ = ("funnel", "is_funnel", "outcomes", "reports")
+
+    def __init__(self, funnel: _Funnel, reports: _Reports, is_funnel: bool) -> None:
+        self.outcomes: dict[Outcome, int] = {}
+        self.funnel = funnel
+        self.reports = reports
+        self.is_funnel = is_funnel
+
+
+Key = tuple[str, str, str]
+_APIS = frozenset(APIS)
+
+
+class Metrics(Collector):
+    """Every metric of the gateway in a registry of its own.
+
+    `observe` is the hot path. `known_models` gives the model names that may become labels, `snapshot` the
+    state that the gauges show (a removed engine's series end with it), `degraded` the degradations that
+    other parts know of. All three are called from `render` and `degradations`, on the event loop.
+    """
+
+    def __init__(
+        self,
+        *,
+        snapshot: Callable[[], Snapshot],
+        known_models: Callable[[], Collection[str]],
+        version: str,
+        degraded: Callable[[], Mapping[str, bool | float]] = dict,
+    ) -> None:
+        self._snapshot = snapshot
+        self._known_models = known_models
+        self._version = version
+        self._degraded = degraded
+        self._cells: dict[Key, _Cell] = {}
+        self._found: dict[Key, _Cell] = {}
+        self._funnels: dict[tuple[str, str], _Funnel] = {}
+        self._reports: dict[str, _Reports] = {}
+        self._rejected = dict.fromkeys((*REJECT_REASONS, OTHER), 0)
+        self._queue_wait = Histogram(QUEUE_WAIT_BUCKETS_S)
+        self._ttft = Histogram(TTFT_BUCKETS_S)
+        self._ttft_queue = Histogram(TTFT_BUCKETS_S)
+        self._request = Histogram(REQUEST_BUCKETS_S)
+        self._overhead = Histogram(OVERHEAD_BUCKETS_S)
+        self._registry = CollectorRegistry()
+        self._registry.register(self)
+        self._process_registry = CollectorRegistry()
+        ProcessCollector(registry=self._process_registry)
+        PlatformCollector(registry=self._process_registry)
+        GCCollector(registry=self._process_registry)
+
+    def observe(self, record: Record) -> None:
+        """Count one finished request."""
+        key = (record.engine, record.model, record.api)
+        cell = self._found.get(key) or self._find(key)
+        outcome = record.outcome
+        cell.outcomes[outcome] = cell.outcomes.get(outcome, 0) + 1
+        if outcome is Outcome.REJECTED:
+            self._rejected[record.code if record.code in self._rejected else OTHER] += 1
+        # A request that neither waited nor got an engine was refused at the door: its zeros would only
+        # make an overloaded gateway look fast.
+        if record.engine or record.queue_ms > 0:
+            self._queue_wait.observe(record.queue_ms / 1e3)
+            self._request.observe(record.duration_ms / 1e3)
+        if record.ttft_ms is not None:
+            self._ttft.observe(record.ttft_ms / 1e3)
+            self._ttft_queue.observe(record.queue_ms / 1e3)
+        if record.overhead_ms is not None:
+            self._overhead.observe(record.overhead_ms / 1e3)
+        if cell.is_funnel and record.width:
+            _count_tokens(cell, record)
+
+    def funnel(self) -> FunnelTotals:
+        """The funnel over all engines and models, for `/api/state`."""
+        funnels = self._funnels.values()
+        prompt = sum(funnel.prompt for funnel in funnels)
+        delivered = sum(funnel.delivered for funnel in funnels)
+        return FunnelTotals(
+            prompt=prompt,
+            best=sum(funnel.best for funnel in funnels),
+            predicted=sum(funnel.predicted for funnel in funnels),
+            delivered=delivered,
+            hit_rate=delivered / prompt if prompt else None,
+            unknown_requests=sum(reports.unknown for reports in self._reports.values()),
+        )
+
+    def degradations(self) -> dict[str, bool | float]:
+        """Every kind of degradation, also those that do not hold now."""
+        return self._degradations(self._snapshot())
+
+    def render(self) -> bytes:
+        """The gateway's own metrics as text exposition; `CONTENT_TYPE` says which."""
+        return generate_latest(self._registry)
+
+    def render_process(self) -> bytes:
+        """Memory, CPU, file descriptors and GC of this process, to be put after `render`.
+
+        Apart and free of shared state, so that it can run in a thread: with 10 000 connections open,
+        listing the process's file descriptors takes milliseconds.
+        """
+        return generate_latest(self._process_registry)
+
+    def collect(self) -> Iterable[Metric]:
+        snapshot = self._snapshot()
+        # Models come and go with their engines, so names are looked up anew after each scrape.
+        self._found.clear()
+        yield _gauge("build_info", "The running version; always 1.", ("version",), [((self._version,), 1)])
+        yield from self._request_families({view.name for view in snapshot.engines})
+        yield from self._funnel_families(snapshot)
+        yield from self._histogram_families()
+        yield from _engine_families(snapshot.engines)
+        yield self._queue_depth(snapshot)
+        kinds = [((kind,), float(value)) for kind, value in self._degradations(snapshot).items()]
+        yield _gauge("degraded", "1 while something runs below its promise.", ("kind",), kinds)
+
+    def _find(self, key: Key) -> _Cell:
+        engine, model, api = key
+        is_known = model in self._known_models()
+        label = (engine or NO_ENGINE, model if is_known else OTHER, api if api in _APIS else OTHER)
+        cell = self._cells.get(label)
+        if cell is None:
+            funnel = self._funnels.setdefault(label[:2], _Funnel())
+            reports = self._reports.setdefault(label[0], _Reports())
+            cell = self._cells[label] = _Cell(funnel, reports, bool(engine) and api not in NO_FUNNEL_APIS)
+        # Only what cannot be made up by a client may be remembered.
+        if is_known and api in _APIS:
+            self._found[key] = cell
+        return cell
+
+    def _degradations(self, snapshot: Snapshot) -> dict[str, bool | float]:
+        up = [view for view in snapshot.engines if view.health in _UP]
+        reports = (self._reports.get(view.name) for view in snapshot.engines)
+        return {
+            "metrics_stale": any((view.report_age_s or 0.0) > STALE_REPORT_S for view in up),
+            "usage_missing": any(report is not None and report.is_missing() for report in reports),
+            "slots_assumed": any(view.slots_source is SlotSource.ASSUMED for view in up),
+            **self._degraded(),
+        }
+
+    def _request_families(self, live: set[str]) -> Iterator[Metric]:
+        samples = [
+            ((*label, str(outcome)), count)
+            for label, cell in self._cells.items()
+            if label[0] in live or label[0] == NO_ENGINE
+            for outcome, count in cell.outcomes.items()
+        ]
+        labels = ("engine", "model", "api", "outcome")
+        yield _counter("requests", "Finished requests.", labels, samples)
+        rejected = [((reason,), count) for reason, count in self._rejected.items()]
+        yield _counter("rejected", "Requests that the gateway refused, by error code.", ("reason",), rejected)
+
+    def _funnel_families(self, snapshot: Snapshot) -> Iterator[Metric]:
+        live = {view.name for view in snapshot.engines}
+        funnels = [(label, funnel) for label, funnel in self._funnels.items() if label[0] in live]
+        for name, field, text in _FUNNEL:
+            samples = [(label, getattr(funnel, field)) for label, funnel in funnels]
+            yield _counter(name, text, ("engine", "model"), samples)
+        unknown = [
+            ((name,), self._reports[name].unknown if name in self._reports else 0) for name in sorted(live)
+        ]
+        text = "Requests that ended ok, cached tokens not reported: in no other funnel counter."
+        yield _counter("cached_tokens_unknown_requests", text, ("engine",), unknown)
+
+    def _histogram_families(self) -> Iterator[Metric]:
+        queue_text = "Time in the gateway's queue of requests that waited or got an engine."
+        request_text = "From the request's arrival to its end, of requests that waited or got an engine."
+        overhead_text = "Time that the gateway itself added to a request."
+        yield _histogram("queue_wait_seconds", queue_text, self._queue_wait)
+        yield _histogram("request_seconds", request_text, self._request)
+        yield _histogram("overhead_seconds", overhead_text, self._overhead)
+        ttft_text = (
+            "Time to the first token of streamed answers, in all and the part spent in the gateway's queue."
+        )
+        ttft = HistogramMetricFamily(PREFIX + "ttft_seconds", ttft_text, labels=("part",))
+        self._ttft.add_to(ttft, ("total",))
+        self._ttft_queue.add_to(ttft, ("gateway_queue",))
+        yield ttft
+
+    def _queue_depth(self, snapshot: Snapshot) -> Metric:
+        known = dict.fromkeys(self._known_models())
+        depth = {(model, priority): 0 for model in known for priority in PRIORITY_NAMES}
+        for waiting in snapshot.waiting:
+            key = (waiting.model if waiting.model in known else OTHER, waiting.priority)
+            depth[key] = depth.get(key, 0) + 1
+        return _gauge("queue_depth", "Requests waiting in the gateway.", ("model", "priority"), depth.items())
+
+
+def _count_tokens(cell: _Cell, record: Record) -> None:
+    prompt, delivered = record.prompt_tokens, record.cached_tokens
+    if prompt is not None and delivered is not None:
+        funnel = cell.funnel
+        funnel.prompt += prompt
+        funnel.best += record.best_cached_tokens
+        funnel.predicted += record.predicted_cached_tokens
+        funnel.delivered += delivered
+        cell.reports.ok_since = 0
+        cell.reports.ever = True
+    elif record.outcome is Outcome.OK:
+        cell.reports.unknown += 1
+        cell.reports.ok_since += 1
+
+
+_FUNNEL = (
+    ("prompt_tokens", "prompt", "Prompt tokens of requests whose engine reported its cached tokens."),
+    ("cached_tokens_best", "best", "Of these, the most that any engine was expected to hold."),
+    ("cached_tokens_predicted", "predicted", "Of these, what the chosen engine was expected to hold."),
+    ("cached_tokens_delivered", "delivered", "Of these, what the engine reported as served from its cache."),
+)
+
+_ENGINE_GAUGES: tuple[tuple[str, str, Callable[[EngineView], float | None]], ...] = (
+    ("in_flight", "Width of the leases held.", lambda view: view.in_flight),
+    ("slots_cooling", "Slots whose client left and whose engine is still busy.", lambda view: view.cooling),
+    ("engine_up", "1 while the engine takes requests (ready or busy).", lambda view: view.health in _UP),
+    ("engine_running", "Sequences running, by the engine's own count.", lambda view: view.running),
+    ("engine_waiting", "Sequences waiting inside the engine, by its own count.", lambda view: view.waiting),
+    ("engine_kv_usage", "Share of the KV memory in use, 0 to 1.", lambda view: view.kv_usage),
+    ("engine_prefill_tokens_per_second", "Learned prefill rate.", lambda view: view.prefill_tokens_per_s),
+    ("engine_decode_tokens_per_second", "Learned decode rate.", lambda view: view.decode_tokens_per_s),
+    (
+        "engine_foreign_running",
+        "Sequences that the engine runs for someone else.",
+        lambda view: None if view.running is None else view.foreign,
+    ),
+)
+
+
+def _engine_families(engines: tuple[EngineView, ...]) -> Iterator[Metric]:
+    for name, text, read in _ENGINE_GAUGES:
+        values = [((view.name,), value) for view in engines if (value := read(view)) is not None]
+        yield _gauge(name, text, ("engine",), values)
+    slots = [((view.name, str(view.slots_source)), view.slots) for view in engines]
+    yield _gauge("slots", "The engine's cap and where it came from.", ("engine", "source"), slots)
+    idle = [((view.name,), view.slot_idle_while_waiting_s) for view in engines]
+    idle_text = "Time that a slot stood free while a request that would be put there waited."
+    yield _counter("slot_idle_while_waiting_seconds", idle_text, ("engine",), idle)
+
+
+Samples = Iterable[tuple[tuple[str, ...], float]]
+
+
+def _gauge(name: str, text: str, labels: tuple[str, ...], samples: Samples) -> Metric:
+    family = GaugeMetricFamily(PREFIX + name, text, labels=labels)
+    for values, value in samples:
+        family.add_metric(values, value)
+    return family
+
+
+def _counter(name: str, text: str, labels: tuple[str, ...], samples: Samples) -> Metric:
+    family = CounterMetricFamily(PREFIX + name, text, labels=labels)
+    for values, value in samples:
+        family.add_metric(values, value)
+    return family
+
+
+def _histogram(name: str, text: str, histogram: Histogram) -> Metric:
+    family = HistogramMetricFamily(PREFIX + name, text, labels=())
+    histogram.add_to(family)
+    return family

@@ -1,0 +1,351 @@
+"""Asking every engine, again and again, whether it lives, what it is and how much it runs.
+
+The only user of aiohttp's client here. One task for each engine; what is learned goes out as events, in
+order, through one synchronous callback.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import aiohttp
+from msgspec.structs import replace
+
+from gateway.core.engine import Facts, LoadReport, Probe, SlotSource
+from gateway.core.events import Discovered, EngineEvent, Probed, ProberHint, Reported, Restarted
+from gateway.engines.base import Answer, Dialect
+from gateway.engines.reading import MODELS_PATH
+from gateway.engines.registry import DIALECTS, IDENTIFY_PATHS, identify, read_first_answer, refusal
+
+TIMEOUT_S = 2.0
+# However often `wake` is called (once for each request that found no engine there), no engine gets more
+# than this many probes a second.
+_MIN_GAP_S = 0.05
+# A server may answer 5xx to a path it does not know, for ever: then what there is has to do.
+_DISCOVERY_ATTEMPTS = 3
+_MAX_ANSWER_BYTES = 8 << 20
+
+OnEvent = Callable[[str, EngineEvent], ProberHint]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineTarget:
+    """One engine as configured. None for `slots` or `kv_tokens` is "auto"; `api_key` is sent as a bearer.
+
+    `url` may end in `/`, `/v1` or `/v1/`. `inject_usage` does not concern probing: it is here so that one
+    value describes an engine.
+    """
+
+    name: str
+    url: str
+    kind: str = "auto"
+    slots: int | None = None
+    kv_tokens: int | None = None
+    api_key: str | None = field(default=None, repr=False)
+    inject_usage: bool = True
+
+
+def base_url(url: str) -> str:
+    """`url` without the `/v1` that people copy along: paths of probes and calls start with a slash."""
+    return url.rstrip("/").removesuffix("/v1").rstrip("/")
+
+
+def settle(facts: Facts, target: EngineTarget) -> tuple[Facts, list[str]]:
+    """What holds for an engine when configuration and detection are put together, and what to warn of.
+
+    A configured cap never exceeds the engine's own: what is sent beyond it waits inside the engine,
+    where nobody sees it.
+    """
+    warnings: list[str] = []
+    if target.kv_tokens is not None:
+        facts = replace(facts, kv_tokens=target.kv_tokens)
+    if not facts.models:
+        warnings.append("it names no models: GET /v1/models had none to read (is its api_key set?)")
+    if target.slots is not None:
+        slots, declared = target.slots, facts.slots_declared
+        if declared is not None and declared < slots:
+            warnings.append(f"configured {slots} > engine {declared}: {declared} slots are used")
+            slots = declared
+        facts = replace(facts, slots=slots, slots_source=SlotSource.CONFIGURED)
+    elif facts.slots_source is SlotSource.ASSUMED:
+        hint = " (N is its --max-num-seqs, default 256)" if facts.kind == "vllm" else ""
+        warnings.append(
+            f"{facts.slots} slots are assumed, the engine does not tell: set --engine URL,slots=N{hint}"
+        )
+    return facts, warnings
+
+
+class Prober:
+    """Probes all `targets` from `start()` to `close()`.
+
+    `on_event` gets each engine's name and events and says when to ask that engine next. `clock` is the
+    monotonic clock that the receiver of `LoadReport.asked_at` compares with. `timeout_s` bounds each
+    single request. Raises ValueError for a target whose kind has no dialect.
+    """
+
+    def __init__(
+        self,
+        targets: Sequence[EngineTarget],
+        on_event: OnEvent,
+        clock: Callable[[], float],
+        log: logging.Logger,
+        *,
+        timeout_s: float = TIMEOUT_S,
+    ) -> None:
+        for target in targets:
+            if target.kind != "auto" and target.kind not in DIALECTS:
+                raise ValueError(f"engine {target.name}: {refusal(target.kind)}")
+        self._client = _Client(timeout_s)
+        self._watches = {t.name: _Watch(t, self._client, on_event, clock, log) for t in targets}
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        """Starts probing at once. Nothing is known of any engine when this returns."""
+        await self._client.open()
+        for name, watch in self._watches.items():
+            self._tasks.append(asyncio.create_task(watch.run(), name=f"prober {name}"))
+
+    async def close(self) -> None:
+        """Ends all probes, those under way too; no event comes afterwards."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks.clear()
+        await self._client.close()
+
+    def wake(self, name: str) -> None:
+        """Probe this engine now: something else has just found it gone, or wants to know if it is free."""
+        self._watches[name].wake()
+
+
+class _Client:
+    """GET only: no proxies from the environment, no cookies, no redirects that take a key along."""
+
+    def __init__(self, timeout_s: float) -> None:
+        self._timeout = aiohttp.ClientTimeout(total=timeout_s)
+        self._session: aiohttp.ClientSession | None = None
+
+    async def open(self) -> None:
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            timeout=self._timeout,
+            trust_env=False,
+        )
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    async def get(self, url: str, headers: Mapping[str, str]) -> Answer | Probe:
+        """The answer, whatever its status, or what the lack of one means."""
+        assert self._session is not None, "start() comes first"
+        try:
+            async with self._session.get(url, headers=headers, allow_redirects=False) as response:
+                body = bytearray()
+                async for chunk in response.content.iter_chunked(1 << 16):
+                    body += chunk
+                    if len(body) > _MAX_ANSWER_BYTES:
+                        return Probe.ERROR
+                lowered = {name.lower(): value for name, value in response.headers.items()}
+                return Answer(status=response.status, headers=lowered, body=bytes(body))
+        except TimeoutError:
+            return Probe.SLOW
+        except aiohttp.ClientConnectorError:
+            return Probe.REFUSED
+        except (aiohttp.ClientError, OSError):
+            return Probe.ERROR
+
+
+class _Watch:
+    """One engine's task and what it remembers between probes."""
+
+    def __init__(
+        self,
+        target: EngineTarget,
+        client: _Client,
+        on_event: OnEvent,
+        clock: Callable[[], float],
+        log: logging.Logger,
+    ) -> None:
+        self._target = target
+        self._base = base_url(target.url)
+        self._headers = {"Authorization": f"Bearer {target.api_key}"} if target.api_key else {}
+        self._client = client
+        self._on_event = on_event
+        self._clock = clock
+        self._log = log
+        self._interval_s = ProberHint().interval_s
+        self._woken = asyncio.Event()
+        self._dialect: Dialect | None = None
+        self._attempts = 0
+        self._suspect = False
+        self._last_probe: Probe | None = None
+        self._last_report: LoadReport | None = None
+        self._said: set[str] = set()
+
+    def wake(self) -> None:
+        self._woken.set()
+
+    async def run(self) -> None:
+        while True:
+            self._woken.clear()
+            try:
+                await self._step()
+            except Exception as error:
+                self._say(logging.ERROR, f"a probe failed: {type(error).__name__}", error)
+            await asyncio.sleep(_MIN_GAP_S)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(max(0.0, self._interval_s - _MIN_GAP_S)):
+                    await self._woken.wait()
+
+    async def _step(self) -> None:
+        if self._dialect is None:
+            await self._detect()
+        else:
+            await self._check(self._dialect)
+
+    async def _check(self, dialect: Dialect) -> None:
+        answer = await self._get(dialect.health_path)
+        probe = answer if isinstance(answer, Probe) else dialect.read_health(answer)
+        if probe is not Probe.OK:
+            # llama.cpp says "loading" only once in its life, so it has begun another one.
+            self._suspect = self._suspect or probe in (Probe.REFUSED, Probe.LOADING)
+            self._probed(probe)
+            return
+        report = await self._load(dialect)
+        if self._is_another_process(report):
+            self._restarted()
+            await self._detect()
+            return
+        self._suspect = False
+        self._probed(probe)
+        self._reported(report)
+
+    def _is_another_process(self, report: LoadReport | None) -> bool:
+        """The engine's own start time decides where it is told; else a gap in its presence does."""
+        last = self._last_report
+        if report is None or last is None:
+            return self._suspect
+        if _fell(last.prefix_queries_tokens, report.prefix_queries_tokens):
+            return True
+        if last.started_at is not None and report.started_at is not None:
+            return last.started_at != report.started_at
+        return self._suspect
+
+    def _restarted(self) -> None:
+        self._log.warning("engine %s: restarted, detecting it again", self._target.name)
+        self._dialect = None
+        self._suspect = False
+        self._last_report = None
+        self._emit(Restarted())
+
+    async def _detect(self) -> None:
+        """Finds out the kind, then the facts; until that has worked, every probe starts here again."""
+        answers: dict[str, Answer] = {}
+        gaps: dict[str, Probe] = {}
+        probe = await self._ask_first(answers)
+        if probe is not Probe.OK:
+            self._probed(probe)
+            return
+        kind = self._target.kind
+        if kind == "auto":
+            kind = await self._identify(answers, gaps)
+        dialect = DIALECTS.get(kind, DIALECTS["openai"])
+        for path in dialect.facts_paths:
+            await self._ask(path, answers, gaps)
+        self._attempts += 1
+        if gaps and (MODELS_PATH in gaps or self._attempts < _DISCOVERY_ATTEMPTS):
+            self._probed(next(iter(gaps.values())))
+            return
+        self._discovered(kind, dialect.read_facts(answers), gaps)
+        self._dialect = dialect
+        self._probed(Probe.OK)
+        self._reported(await self._load(dialect))
+
+    async def _ask_first(self, answers: dict[str, Answer]) -> Probe:
+        """The one question that tells whether it makes sense to ask more."""
+        if self._target.kind == "auto":
+            path, read = MODELS_PATH, read_first_answer
+        else:
+            dialect = DIALECTS[self._target.kind]
+            path, read = dialect.health_path, dialect.read_health
+        answer = await self._get(path)
+        if isinstance(answer, Probe):
+            return answer
+        answers[path] = answer
+        return read(answer)
+
+    async def _identify(self, answers: dict[str, Answer], gaps: dict[str, Probe]) -> str:
+        for path in IDENTIFY_PATHS:
+            await self._ask(path, answers, gaps)
+            kind = identify(answers)
+            if kind != "openai":
+                return kind
+        return "openai"
+
+    async def _ask(self, path: str, answers: dict[str, Answer], gaps: dict[str, Probe]) -> None:
+        """Adds the answer to `answers`, or to `gaps` what came instead of one that says anything.
+
+        501 says something: the engine has the route and it is switched off.
+        """
+        if path in answers or path in gaps:
+            return
+        answer = await self._get(path)
+        if isinstance(answer, Probe):
+            gaps[path] = answer
+        elif answer.status >= 500 and answer.status != 501:
+            gaps[path] = Probe.ERROR
+        else:
+            answers[path] = answer
+
+    async def _load(self, dialect: Dialect) -> LoadReport | None:
+        if dialect.load_path is None:
+            return None
+        asked_at = self._clock()
+        answer = await self._get(dialect.load_path)
+        return None if isinstance(answer, Probe) else dialect.read_load(answer, asked_at)
+
+    async def _get(self, path: str) -> Answer | Probe:
+        return await self._client.get(self._base + path, self._headers)
+
+    def _discovered(self, kind: str, facts: Facts, gaps: Mapping[str, Probe]) -> None:
+        facts, warnings = settle(facts, self._target)
+        self._attempts = 0
+        self._log.info(
+            "engine %s: %s, %d slots (%s), models: %s",
+            *(self._target.name, facts.kind, facts.slots, facts.slots_source, ", ".join(facts.models)),
+        )
+        if kind not in DIALECTS:
+            warnings.insert(0, f"looks like {kind}, which has no dialect yet: treated as {facts.kind}")
+        for path, probe in gaps.items():
+            warnings.append(f"GET {path} gave no usable answer ({probe}): what it tells is assumed")
+        for warning in warnings:
+            self._say(logging.WARNING, warning)
+        self._emit(Discovered(facts=facts))
+
+    def _probed(self, probe: Probe) -> None:
+        if probe is not self._last_probe:
+            self._log.info("engine %s: probe %s", self._target.name, probe)
+        self._last_probe = probe
+        self._emit(Probed(probe=probe))
+
+    def _reported(self, report: LoadReport | None) -> None:
+        if report is not None:
+            self._last_report = report
+            self._emit(Reported(report=report))
+
+    def _emit(self, event: EngineEvent) -> None:
+        self._interval_s = self._on_event(self._target.name, event).interval_s
+
+    def _say(self, level: int, message: str, error: Exception | None = None) -> None:
+        """Says it once, however often it is found again."""
+        if message not in self._said:
+            self._said.add(message)
+            self._log.log(level, "engine %s: %s", self._target.name, message, exc_info=error)
+
+
+def _fell(before: float | None, after: float | None) -> bool:
+    return before is not None and after is not None and after < before

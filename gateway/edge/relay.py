@@ -1,0 +1,269 @@
+"""The data plane's front: what each request is, who may send it, and where it goes.
+
+Not an aiohttp handler: a `Protocol` per connection with llhttp costs a third of aiohttp's server and client
+per relayed request and event (docs/architecture.md has the figures).
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from urllib.parse import unquote
+
+import msgspec
+
+from gateway.config import LimitsConfig
+from gateway.core.request import Outcome, Record
+from gateway.edge.auth import Key, Keyring
+from gateway.edge.catalog import Catalog
+from gateway.edge.client import ClientConnection
+from gateway.edge.dispatcher import Dispatcher
+from gateway.edge.exchange import Exchange
+from gateway.edge.intake import Intake
+from gateway.edge.trace import refusal_record
+from gateway.edge.upstream import Pool
+from gateway.engines.base import Dialect
+from gateway.wire import paths
+from gateway.wire.body import shown
+from gateway.wire.errors import BadRequest, error_body, retry_headers, status_of
+from gateway.wire.openai import read
+from gateway.wire.reader import Incoming
+
+_SWEEP_S = 0.25
+_LINGER_S = 30.0
+_JSON = (b"content-type", b"application/json")
+_NO_SUCH_PATH = (
+    "There is no {} here. This gateway serves /v1/chat/completions, /v1/completions, /v1/embeddings, "
+    "/v1/models, /tokenize, /detokenize and any other POST below /v1/."
+)
+_METHODS = {"models": b"GET", "healthz": b"GET", "readyz": b"GET", "root": b"GET"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RelayLimits:
+    """Timeouts in seconds and sizes in bytes of the API port. `linger_s`: how long the rest of a refused
+    request is read and dropped, so that its answer is not lost to a reset."""
+
+    max_body_bytes: int
+    max_connections: int
+    header_timeout_s: float
+    connect_timeout_s: float
+    first_byte_timeout_s: float
+    answer_timeout_s: float
+    idle_timeout_s: float
+    write_timeout_s: float
+    keepalive_timeout_s: float
+    linger_s: float = _LINGER_S
+
+    @classmethod
+    def of(cls, limits: LimitsConfig) -> "RelayLimits":
+        return cls(
+            max_body_bytes=limits.max_body_bytes,
+            max_connections=limits.max_connections,
+            header_timeout_s=limits.header_timeout_s,
+            connect_timeout_s=limits.connect_timeout_s,
+            first_byte_timeout_s=limits.first_byte_timeout_s,
+            answer_timeout_s=limits.answer_timeout_s,
+            idle_timeout_s=limits.idle_timeout_s,
+            write_timeout_s=limits.write_timeout_s,
+            keepalive_timeout_s=limits.keepalive_timeout_s,
+        )
+
+
+class Relay:
+    """Owns the client connections and exchanges; everything they need hangs here."""
+
+    def __init__(
+        self,
+        *,
+        dispatcher: Dispatcher,
+        catalog: Catalog,
+        intake: Intake,
+        keyring: Keyring,
+        pools: Mapping[str, Pool],
+        dialect: Callable[[str], Dialect],
+        limits: RelayLimits,
+        echo_alias: bool,
+        on_record: Callable[[Record], None],
+        on_suspect: Callable[[str, OSError | None], None],
+        wall_time_s: float,
+        loop: asyncio.AbstractEventLoop,
+        log: logging.Logger,
+    ) -> None:
+        self.dispatcher = dispatcher
+        self.pools = pools
+        self.dialect = dialect
+        self.limits = limits
+        self.echo_alias = echo_alias
+        self.now = loop.time
+        self.suspect = on_suspect
+        self.closing = False
+        self._catalog = catalog
+        self._intake = intake
+        self._keyring = keyring
+        self._on_record = on_record
+        self._wall_offset_s = wall_time_s - loop.time()
+        self._loop = loop
+        self._log = log
+        self._clients: set[ClientConnection] = set()
+        self._exchanges: set[Exchange] = set()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._refused_connections = 0
+        self._sweeper = loop.call_later(_SWEEP_S, self._sweep)
+
+    # Connections
+
+    def register(self, client: ClientConnection) -> bool:
+        if len(self._clients) >= self.limits.max_connections:
+            self._refused_connections += 1
+            if self._refused_connections == 1:
+                self._log.warning(
+                    "limits.max_connections (%d) reached: refusing connections", self.limits.max_connections
+                )
+            return False
+        self._clients.add(client)
+        return True
+
+    def unregister(self, client: ClientConnection) -> None:
+        self._clients.discard(client)
+
+    @property
+    def refused_connections(self) -> int:
+        return self._refused_connections
+
+    # Requests
+
+    def serve(self, client: ClientConnection, incoming: Incoming) -> None:
+        """One whole request. Answers at once, or opens an exchange that does."""
+        raw, _, query = incoming.url.partition(b"?")
+        target = paths.target(unquote(raw.decode("latin-1"), errors="replace"))
+        try:
+            if target is None:
+                raise BadRequest(_NO_SUCH_PATH.format(shown(raw.decode("latin-1"))), code="not_found")
+            self._check_method(incoming.method, target)
+            if target.api in _METHODS:
+                self._answer(client, incoming, target)
+                return
+            key = self._keyring.admit(incoming.headers)
+            self._open(client, incoming, target, query.decode("latin-1"), key)
+        except BadRequest as refusal:
+            self.refuse(client, incoming, refusal, target)
+
+    def refuse(
+        self, client: ClientConnection, incoming: Incoming, refusal: BadRequest, target: paths.Target | None
+    ) -> None:
+        """Answer with the gateway's own 4xx and count it, once."""
+        api = target.api if target is not None else "other"
+        status = status_of(refusal.code, api)
+        request_id = self._intake.request_id(incoming.headers)
+        body = error_body(refusal.code, refusal.message, api, refusal.param)
+        client.send_error(status, [(b"x-request-id", request_id.encode())], body)
+        self._record(request_id, api, Outcome.INVALID, status, refusal.code)
+
+    def closed(self, exchange: Exchange, record: Record) -> None:
+        self._exchanges.discard(exchange)
+        if not self._exchanges:
+            self._idle.set()
+        self._on_record(record)
+
+    def timestamp(self) -> str:
+        moment = datetime.fromtimestamp(self._wall_offset_s + self.now(), UTC)
+        return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+    # Ending
+
+    async def drain(self, grace_s: float) -> None:
+        """Finish what runs and waits, for at most `grace_s`; then cut off the rest."""
+        self.closing = True
+        self.dispatcher.scheduler.close()
+        for client in list(self._clients):
+            client.shut_down()
+        try:
+            async with asyncio.timeout(grace_s):
+                await self._idle.wait()
+        except TimeoutError:
+            self._log.warning("shutdown grace is over with %d requests running", len(self._exchanges))
+            for exchange in list(self._exchanges):
+                exchange.shut_down()
+
+    def close(self) -> None:
+        self._sweeper.cancel()
+        for client in list(self._clients):
+            client.abort()
+        for pool in self.pools.values():
+            pool.close()
+
+    # Inside
+
+    def _check_method(self, method: bytes, target: paths.Target) -> None:
+        wanted = _METHODS.get(target.api, b"POST")
+        if method != wanted and not (wanted == b"GET" and method == b"HEAD"):
+            raise BadRequest(
+                f"{target.path} takes {wanted.decode()}, not {method.decode('latin-1')}.",
+                "method_not_allowed",
+            )
+
+    def _answer(self, client: ClientConnection, incoming: Incoming, target: paths.Target) -> None:
+        status, body = 200, b'{"status":"ok"}'
+        if target.api == "readyz":
+            status, body = self._readiness()
+        elif target.api == "models":
+            self._keyring.admit(incoming.headers)
+            if target.rest:
+                body = msgspec.json.encode(self._catalog.card(target.rest))
+            else:
+                body = msgspec.json.encode({"object": "list", "data": self._catalog.cards()})
+        headers = [_JSON, (b"x-request-id", self._intake.request_id(incoming.headers).encode())]
+        client.send_whole(status, headers, body)
+
+    def _readiness(self) -> tuple[int, bytes]:
+        engines = self.dispatcher.scheduler.engines.values()
+        ready = any(engine.accepting for engine in engines) and not self.closing
+        states = {engine.name: "draining" if engine.draining else engine.health.value for engine in engines}
+        word = "shutting_down" if self.closing else "ready" if ready else "no_ready_engine"
+        return (200 if ready else 503), msgspec.json.encode({"status": word, "engines": states})
+
+    def _open(
+        self, client: ClientConnection, incoming: Incoming, target: paths.Target, query: str, key: Key
+    ) -> None:
+        request_id = self._intake.request_id(incoming.headers)
+        if not self._intake.detected:
+            read(target.api, incoming.body)
+            self._nothing_yet(client, request_id, target.api)
+            return
+        taken = self._intake.take(incoming, target, f"?{query}" if query else "", key, request_id)
+        exchange = Exchange(self, client, taken, key.name)
+        client.exchange = exchange
+        self._exchanges.add(exchange)
+        self._idle.clear()
+        exchange.begin()
+
+    def _nothing_yet(self, client: ClientConnection, request_id: str, api: str) -> None:
+        """No engine has told what it serves, so that not even the model can be judged."""
+        names = ", ".join(f"{e.name} at {e.url}" for e in self.dispatcher.scheduler.engines.values())
+        message = f"No engine has answered yet ({names}). Start one, or retry once it has loaded."
+        code = "no_ready_engine"
+        headers = [(b"x-request-id", request_id.encode()), (b"x-gateway-reject-reason", code.encode())]
+        headers += retry_headers(self.dispatcher.scheduler.retry_after_s())
+        client.send_error(status_of(code, api), headers, error_body(code, message, api))
+        self._record(request_id, api, Outcome.REJECTED, status_of(code, api), code)
+
+    def _record(self, request_id: str, api: str, outcome: Outcome, status: int, code: str) -> None:
+        self._on_record(
+            refusal_record(
+                request_id, api, outcome=outcome, status=status, code=code, timestamp=self.timestamp()
+            )
+        )
+
+    def _sweep(self) -> None:
+        """One timer for all timeouts of the data plane: what is due is told so."""
+        now = self.now()
+        for client in [it for it in self._clients if it.deadline <= now and it.exchange is None]:
+            client.expired()
+        for exchange in [it for it in self._exchanges if it.deadline <= now]:
+            exchange.expired()
+        for pool in self.pools.values():
+            pool.trim()
+        self._sweeper = self._loop.call_later(_SWEEP_S, self._sweep)

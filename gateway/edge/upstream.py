@@ -1,0 +1,184 @@
+"""Connections to engines: one protocol per connection, a pool per engine. Their number is not limited
+here: slots are, by leases, where it can be seen."""
+
+import asyncio
+import socket
+from typing import Protocol
+from urllib.parse import urlsplit
+
+from gateway.wire.reader import AnswerReader
+
+IDLE_S = 4.0
+"""Idle connections are dropped before uvicorn (vLLM, SGLang) and cpp-httplib close theirs, after 5 s: a
+request on a dying connection is lost (llm-d-benchmark#1675, kserve#5446)."""
+
+_READ_HIGH_WATER_BYTES = 256 * 1024
+
+
+class Attempt(Protocol):
+    """One try of one request. Of `connected` and `connect_failed` exactly one is called."""
+
+    def connected(self, connection: "EngineConnection") -> None: ...
+
+    def connect_failed(self, error: OSError) -> None: ...
+
+    def answered(self, connection: "EngineConnection") -> None: ...
+
+    def lost(self, connection: "EngineConnection", error: Exception | None) -> None: ...
+
+
+class EngineConnection(asyncio.Protocol):
+    """At most one attempt at a time."""
+
+    def __init__(self, pool: "Pool") -> None:
+        self.reader = AnswerReader()
+        self.attempt: Attempt | None = None
+        self.idle_since = 0.0
+        self._pool = pool
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    @property
+    def usable(self) -> bool:
+        return self._transport is not None and not self._transport.is_closing()
+
+    @property
+    def unsent_bytes(self) -> int:
+        return self._transport.get_write_buffer_size() if self._transport is not None else 0
+
+    def send(self, attempt: Attempt, head: bytes, body: bytes) -> None:
+        assert self._transport is not None
+        self.attempt = attempt
+        self._transport.writelines((head, body) if body else (head,))
+
+    def data_received(self, data: bytes) -> None:
+        attempt = self.attempt
+        if attempt is None:
+            # An answer nobody asked for: the connection cannot be trusted.
+            self.abort()
+            return
+        try:
+            self.reader.feed(data)
+        except ValueError as error:
+            self.attempt = None
+            self.abort()
+            attempt.lost(self, error)
+            return
+        attempt.answered(self)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._pool.forget(self)
+        attempt, self.attempt = self.attempt, None
+        if attempt is None:
+            return
+        if error is None and self.reader.eof():
+            attempt.answered(self)
+        else:
+            attempt.lost(self, error)
+
+    def pause_reading(self) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def release(self) -> None:
+        """The answer is complete: back to the pool, if the engine keeps the connection."""
+        self.attempt = None
+        keep = self.reader.keep_alive and self.usable
+        self.reader.reset()
+        if keep:
+            self.resume_reading()
+            self._pool.keep(self)
+        else:
+            self.abort()
+
+    def abort(self) -> None:
+        """Close at once; the engine sees that nobody wants the answer."""
+        self.attempt = None
+        if self._transport is not None:
+            self._transport.abort()
+
+
+class Pool:
+    """One engine's connections. `prefix` is the path of its URL, put before every path."""
+
+    def __init__(
+        self, url: str, api_key: str | None, connect_timeout_s: float, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        parts = urlsplit(url)
+        assert parts.hostname is not None
+        self.host = parts.hostname
+        self.port = parts.port or 80
+        self.prefix = parts.path.rstrip("/").encode()
+        self.host_header = parts.netloc.rpartition("@")[2].encode()
+        self.secret = api_key.encode() if api_key else b""
+        self._connect_timeout_s = connect_timeout_s
+        self._loop = loop
+        self._idle: list[EngineConnection] = []
+        self._all: set[EngineConnection] = set()
+        self._connecting: set[asyncio.Task[None]] = set()
+
+    def idle(self) -> EngineConnection | None:
+        """The connection that was used last, if one is open and young enough."""
+        oldest = self._loop.time() - IDLE_S
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.usable and connection.idle_since >= oldest:
+                return connection
+            connection.abort()
+        return None
+
+    def connect(self, attempt: Attempt) -> None:
+        task = self._loop.create_task(self._connect(attempt))
+        self._connecting.add(task)
+        task.add_done_callback(self._connecting.discard)
+
+    def keep(self, connection: EngineConnection) -> None:
+        connection.idle_since = self._loop.time()
+        self._idle.append(connection)
+
+    def forget(self, connection: EngineConnection) -> None:
+        self._all.discard(connection)
+        if connection in self._idle:
+            self._idle.remove(connection)
+
+    def trim(self) -> None:
+        """Close what has been idle too long."""
+        oldest = self._loop.time() - IDLE_S
+        for connection in [it for it in self._idle if it.idle_since < oldest]:
+            connection.abort()
+
+    def close(self) -> None:
+        for task in self._connecting:
+            task.cancel()
+        for connection in list(self._all):
+            connection.abort()
+
+    async def _connect(self, attempt: Attempt) -> None:
+        try:
+            async with asyncio.timeout(self._connect_timeout_s):
+                _, connection = await self._loop.create_connection(
+                    lambda: EngineConnection(self), self.host, self.port
+                )
+        except TimeoutError:
+            text = f"no connection to {self.host}:{self.port} within {self._connect_timeout_s:g} s"
+            attempt.connect_failed(OSError(text))
+        except OSError as error:
+            attempt.connect_failed(error)
+        else:
+            self._tune(connection)
+            self._all.add(connection)
+            attempt.connected(connection)
+
+    @staticmethod
+    def _tune(connection: EngineConnection) -> None:
+        transport = connection._transport
+        sock = transport.get_extra_info("socket") if transport is not None else None
+        if sock is not None:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -1,0 +1,214 @@
+"""The OpenAI APIs: what routing needs from a body.
+
+The canonical prompt follows the order in which chat templates render: system messages, tools, then the
+other messages, each as role, text, tool calls. Fields that never reach a prompt (ids, sampling) are left
+out; unknown fields of a message are kept, since a template may show them. It only has to be equal for
+equal prompts and different for different ones, and append-only from turn to turn.
+"""
+
+from array import array
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import xxhash
+from msgspec import Struct
+
+from gateway.wire.body import compact, model_of, parse_object
+from gateway.wire.errors import BadRequest
+
+_MESSAGE, _FIELD, _TOOLS, _CALL = "\x1e", "\x1f", "\x1dtools", "\x1dcall"
+_SYSTEM_ROLES = ("system", "developer")
+_NO_PROMPT_FIELDS = frozenset(("role", "content", "tool_calls", "tool_call_id", "id", "function_call"))
+_HEAD_FIELDS = ("chat_template_kwargs", "reasoning_effort", "documents", "chat_template")
+_MAX_WIDTH = 100_000
+
+
+class Ask(Struct, frozen=True, kw_only=True):
+    """What a body asks for. `canonical` is the first prompt in canonical bytes, `prompt_bytes` the length
+    of all of them; `width` the sequences that the engine runs. `include_usage` is None where not given."""
+
+    model: str
+    canonical: bytes = b""
+    prompt_bytes: int = 0
+    width: int = 1
+    salt: str = ""
+    stream: bool = False
+    include_usage: bool | None = None
+    token_ids: bool = False
+    session: str = ""
+
+
+def read(api: str, body: bytes) -> Ask:
+    """Parse `body` for `api` (see `wire.paths`). Raises `BadRequest`."""
+    data = parse_object(body)
+    model = model_of(data)
+    stream = data.get("stream") is True
+    options = data.get("stream_options")
+    include = options.get("include_usage") if isinstance(options, dict) else None
+    prompt = _Prompt(b"", 0, 1, False)
+    reader = _READERS.get(api)
+    if reader is not None:
+        try:
+            prompt = reader(data)
+        except RecursionError:
+            raise BadRequest("The request body is nested too deeply to be read.") from None
+    salt = data.get("cache_salt")
+    return Ask(
+        model=model,
+        canonical=prompt.canonical,
+        prompt_bytes=prompt.total_bytes,
+        width=0 if api in _NO_SLOT else min(_MAX_WIDTH, prompt.count * _choices(data)),
+        salt=salt if isinstance(salt, str) else "",
+        stream=stream,
+        include_usage=include if isinstance(include, bool) else None,
+        token_ids=prompt.token_ids,
+        session=_session(data),
+    )
+
+
+class _Prompt(Struct, frozen=True):
+    canonical: bytes
+    total_bytes: int
+    count: int
+    token_ids: bool
+
+
+def _chat(data: Mapping[str, Any]) -> _Prompt:
+    canonical = chat_canonical(data)
+    return _Prompt(canonical, len(canonical), 1, False)
+
+
+def chat_canonical(data: Mapping[str, Any]) -> bytes:
+    """The canonical prompt of a chat body."""
+    parts = [
+        f"{_FIELD}{field}{compact(data[field])}" for field in _HEAD_FIELDS if data.get(field) is not None
+    ]
+    messages = data.get("messages")
+    items = messages if isinstance(messages, list) else []
+    tools = data.get("tools") or data.get("functions")
+    for item in items:
+        role = item.get("role") if isinstance(item, dict) else None
+        if tools and role not in _SYSTEM_ROLES:
+            parts += (_TOOLS, compact(tools))
+            tools = None
+        _message(item, parts)
+    if tools:
+        parts += (_TOOLS, compact(tools))
+    return _utf8("".join(parts))
+
+
+def _message(item: Any, parts: list[str]) -> None:
+    if not isinstance(item, dict):
+        parts += (_MESSAGE, compact(item))
+        return
+    content = item.get("content")
+    parts += (_MESSAGE, str(item.get("role", "")), _FIELD)
+    if isinstance(content, str):
+        parts.append(content)
+    elif content is not None:
+        parts.append(_content(content))
+    if len(item) > 2:
+        _extras(item, parts)
+
+
+def _content(content: Any) -> str:
+    if not isinstance(content, list):
+        return compact(content)
+    return "\n".join(map(_part, content))
+
+
+def _part(part: Any) -> str:
+    if isinstance(part, dict):
+        text = part.get("text")
+        if isinstance(text, str):
+            return text
+    # Images, audio and kinds not known yet: their digest stands for them.
+    return f"{_FIELD}{xxhash.xxh3_64_hexdigest(_utf8(compact(part)))}"
+
+
+def _extras(item: Mapping[str, Any], parts: list[str]) -> None:
+    for field, value in item.items():
+        if field not in _NO_PROMPT_FIELDS and value is not None:
+            parts += (_FIELD, field, value if isinstance(value, str) else compact(value))
+    calls = item.get("tool_calls")
+    if isinstance(calls, list):
+        for call in calls:
+            function = call.get("function", call) if isinstance(call, dict) else call
+            parts += (_CALL, compact(function))
+    if item.get("function_call") is not None:
+        parts += (_CALL, compact(item["function_call"]))
+
+
+def _completion(data: Mapping[str, Any]) -> _Prompt:
+    prompt = data.get("prompt")
+    if not isinstance(prompt, list) or _is_ids(prompt):
+        return _one(prompt)
+    return _several(map(_one, prompt))
+
+
+def _one(prompt: Any) -> _Prompt:
+    if isinstance(prompt, str):
+        text = _utf8(prompt)
+        return _Prompt(text, len(text), 1, False)
+    if isinstance(prompt, list) and _is_ids(prompt):
+        try:
+            packed = array("I", prompt).tobytes()
+        except OverflowError:
+            packed = b""
+        return _Prompt(packed, len(packed), 1, True)
+    return _Prompt(b"", 0, 1, False)
+
+
+def _several(prompts: Iterable[_Prompt]) -> _Prompt:
+    every = list(prompts)
+    if not every:
+        return _Prompt(b"", 0, 1, False)
+    first = every[0]
+    return _Prompt(first.canonical, sum(it.total_bytes for it in every), len(every), first.token_ids)
+
+
+def _is_ids(prompt: list[Any]) -> bool:
+    return bool(prompt) and all(type(item) is int for item in prompt)
+
+
+def _embedding(data: Mapping[str, Any]) -> _Prompt:
+    given = data.get("input")
+    count = len(given) if isinstance(given, list) and given and not _is_ids(given) else 1
+    return _Prompt(b"", 0, count, False)
+
+
+def _documents(data: Mapping[str, Any]) -> _Prompt:
+    given = data.get("documents", data.get("text_2"))
+    return _Prompt(b"", 0, len(given) if isinstance(given, list) and given else 1, False)
+
+
+def _choices(data: Mapping[str, Any]) -> int:
+    n = data.get("n")
+    return n if type(n) is int and n > 1 else 1
+
+
+def _session(data: Mapping[str, Any]) -> str:
+    """The body fields that name a session (`prompt_cache_key`; Claude Code packs its own into `metadata`)."""
+    key = data.get("prompt_cache_key")
+    if isinstance(key, str):
+        return key
+    metadata = data.get("metadata")
+    if isinstance(metadata, dict):
+        for field in ("user_id", "session_id"):
+            if isinstance(metadata.get(field), str):
+                return str(metadata[field])
+    return ""
+
+
+def _utf8(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
+_READERS: dict[str, Callable[[Mapping[str, Any]], _Prompt]] = {
+    "chat": _chat,
+    "completions": _completion,
+    "embeddings": _embedding,
+    "rerank": _documents,
+    "score": _documents,
+}
+_NO_SLOT = frozenset(("tokenize", "detokenize", "count_tokens"))

@@ -1,0 +1,44 @@
+"""Which API a path means. Tolerates a missing or doubled `/v1`, doubled and trailing slashes."""
+
+from msgspec import Struct
+
+_POST: dict[str, str] = {
+    "chat/completions": "chat",
+    "completions": "completions",
+    "embeddings": "embeddings",
+    "responses": "responses",
+    "messages": "messages",
+    "messages/count_tokens": "count_tokens",
+    "rerank": "rerank",
+    "score": "score",
+    "tokenize": "tokenize",
+    "detokenize": "detokenize",
+}
+_NO_V1 = frozenset(("tokenize", "detokenize"))
+_GET = frozenset(("models", "healthz", "readyz", ""))
+APIS = (*_POST.values(), "models", "other")
+
+
+class Target(Struct, frozen=True):
+    """`api` names the API, `path` is the one canonical path an engine gets, `rest` a model id or empty."""
+
+    api: str
+    path: str
+    rest: str = ""
+
+
+def target(path: str) -> Target | None:
+    """The API behind a request path without its query; None where the gateway has nothing there."""
+    parts = [part for part in path.split("/") if part]
+    has_v1 = bool(parts) and parts[0] == "v1"
+    while parts and parts[0] == "v1":
+        del parts[0]
+    suffix = "/".join(parts)
+    api = _POST.get(suffix)
+    if api is not None:
+        return Target(api, f"/{suffix}" if suffix in _NO_V1 else f"/v1/{suffix}")
+    if suffix in _GET:
+        return Target(suffix or "root", f"/v1/{suffix}")
+    if parts[0] == "models":
+        return Target("models", f"/v1/{suffix}", suffix[len("models/") :])
+    return Target("other", f"/v1/{suffix}") if has_v1 else None

@@ -1,0 +1,51 @@
+"""Server-sent events as bytes: where events end, and what their data is. Never re-encodes.
+
+Line ends may be LF, CRLF or CR, mixed (WHATWG HTML, section 9.2); sse-starlette writes CRLF.
+"""
+
+import re
+from collections.abc import Iterator
+
+_BLANK_LINE = re.compile(rb"(?:\r\n|\n|\r(?!\n)){2}")
+_DONE = re.compile(rb"(?:^|[\r\n])data: ?\[DONE\]")
+_LINE = re.compile(rb"\r\n|\n|\r")
+
+
+def last_boundary(buffer: bytes) -> int:
+    """Index just past the last blank line, 0 where no event is complete."""
+    if b"\r" not in buffer:
+        return buffer.rfind(b"\n\n") + 2 if b"\n\n" in buffer else 0
+    end = 0
+    for match in _BLANK_LINE.finditer(buffer):
+        end = match.end()
+    return end
+
+
+def events(complete: bytes) -> Iterator[bytes]:
+    """The events of `complete`, each with the blank line that ends it; joined they are `complete`."""
+    start = 0
+    if b"\r" not in complete:
+        while (end := complete.find(b"\n\n", start)) >= 0:
+            yield complete[start : end + 2]
+            start = end + 2
+    else:
+        for match in _BLANK_LINE.finditer(complete):
+            yield complete[start : match.end()]
+            start = match.end()
+    if start < len(complete):
+        yield complete[start:]
+
+
+def data_of(event: bytes) -> bytes | None:
+    """The event's data lines joined by LF; None where it has none (a comment, say)."""
+    lines = []
+    for line in _LINE.split(event):
+        if line.startswith(b"data:"):
+            value = line[5:]
+            lines.append(value[1:] if value.startswith(b" ") else value)
+    return b"\n".join(lines) if lines else None
+
+
+def has_done(complete: bytes) -> bool:
+    """Whether an event's data is `[DONE]`; the same text inside a JSON string does not count."""
+    return b"[DONE]" in complete and _DONE.search(complete) is not None
