@@ -76,8 +76,10 @@ class Gateway:
         )
         self._intake = Intake(self._catalog, config.admission.max_wait_s, config.admission.priority_header)
         self._relay = self._make_relay(loop)
-        self._prober = Prober([_target(it, config) for it in config.engines], self._event, loop.time, self._log)
-        self._started_at_s = loop.time()
+        self._prober = Prober(
+            [_target(it, config) for it in config.engines], self._event, self.dispatcher.now, self._log
+        )
+        self._started_at_s = self.dispatcher.now()
         self._probed: dict[str, asyncio.Event] = {it.name: asyncio.Event() for it in config.engines}
         await self._prober.start()
         await self._first_probes()
@@ -145,7 +147,7 @@ class Gateway:
             config=redacted(config),
             token=token or None,
             started_at_s=self._started_at_s,
-            clock=loop.time,
+            clock=self.dispatcher.now,
             max_body_bytes=config.limits.max_body_bytes,
         )
         self._admin_runner = web.AppRunner(make_app(deps), access_log=None, handler_cancellation=True)

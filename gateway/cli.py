@@ -1,6 +1,6 @@
 """The command line. Exit codes: 0 ok, 1 what was asked for failed, 2 bad usage or configuration."""
 
-import asyncio
+import json
 import logging
 import os
 import sys
@@ -19,8 +19,6 @@ _LEVELS = ("debug", "info", "warning", "error")
 
 class _JsonLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        import json
-
         line = {
             "time": self.formatTime(record),
             "level": record.levelname.lower(),
@@ -54,9 +52,9 @@ def cli(context: click.Context, log_level: str, log_format: str) -> None:
 
 def _logging_options(command: Any) -> Any:
     """`--log-level` and `--log-format` also after the command's name."""
-    command = click.option("--log-level", "level", type=click.Choice(_LEVELS), help="Overrides the global one.")(
-        command
-    )
+    command = click.option(
+        "--log-level", "level", type=click.Choice(_LEVELS), help="Overrides the global one."
+    )(command)
     return click.option("--log-format", "fmt", type=click.Choice(("text", "json")))(command)
 
 
@@ -72,7 +70,9 @@ def _logging_options(command: Any) -> Any:
 @click.option("--listen", metavar="HOST:PORT", help="The API port; 127.0.0.1:8900 by default.")
 @click.option("--admin", metavar="HOST:PORT", help="Metrics and dashboard; 127.0.0.1:8901 by default.")
 @click.option("--store", metavar="URL", help="memory, the only one so far.")
-@click.option("--workers", type=int, default=1, show_default=True, help="Processes; 1, the only number so far.")
+@click.option(
+    "--workers", type=int, default=1, show_default=True, help="Processes; 1, the only number so far."
+)
 @_logging_options
 @click.pass_obj
 def serve(
@@ -124,6 +124,3 @@ cli.add_command(demo)
 
 def main() -> None:
     cli(prog_name="prefix-gateway")
-
-
-__all__ = ["asyncio", "main"]

@@ -7,7 +7,7 @@ ahead is kept up to `MAX_PIPELINED_BYTES`.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from gateway.core.call import Header
 from gateway.wire import http1
@@ -39,8 +39,7 @@ class ClientConnection(asyncio.Protocol):
     # From the transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)
         if not self._relay.register(self):
             self._transport.abort()
             return

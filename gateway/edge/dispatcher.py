@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections import deque
 from typing import Protocol
 
@@ -27,7 +28,8 @@ class Dispatcher:
 
     def __init__(self, scheduler: Scheduler, loop: asyncio.AbstractEventLoop, log: logging.Logger) -> None:
         self.scheduler = scheduler
-        self.now = loop.time
+        # Not the loop's own clock: uvloop's stands still within a callback and counts milliseconds.
+        self.now = time.monotonic
         self._loop = loop
         self._log = log
         self._applicants: dict[int, Applicant] = {}
@@ -112,7 +114,7 @@ class Dispatcher:
         if self._timer is not None:
             self._timer.cancel()
         self._due = due
-        self._timer = self._loop.call_at(due, self._tick)
+        self._timer = self._loop.call_later(max(0.0, due - self.now()), self._tick)
 
     def _tick(self) -> None:
         self._timer = None

@@ -96,14 +96,14 @@ class Relay:
         self.dialect = dialect
         self.limits = limits
         self.echo_alias = echo_alias
-        self.now = loop.time
+        self.now = dispatcher.now
         self.suspect = on_suspect
         self.closing = False
         self._catalog = catalog
         self._intake = intake
         self._keyring = keyring
         self._on_record = on_record
-        self._wall_offset_s = wall_time_s - loop.time()
+        self._wall_offset_s = wall_time_s - self.now()
         self._loop = loop
         self._log = log
         self._clients: set[ClientConnection] = set()

@@ -3,7 +3,7 @@ here: slots are, by leases, where it can be seen."""
 
 import asyncio
 import socket
-from typing import Protocol
+from typing import Protocol, cast
 from urllib.parse import urlsplit
 
 from gateway.wire.reader import AnswerReader
@@ -38,8 +38,7 @@ class EngineConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)
 
     @property
     def usable(self) -> bool:
