@@ -182,6 +182,7 @@ class _Watch:
         self._dialect: Dialect | None = None
         self._attempts = 0
         self._suspect = False
+        self._identity: str | None = None
         self._last_probe: Probe | None = None
         self._last_report: LoadReport | None = None
         self._said: set[str] = set()
@@ -215,14 +216,20 @@ class _Watch:
             self._suspect = self._suspect or probe in (Probe.REFUSED, Probe.LOADING)
             self._probed(probe)
             return
+        assert isinstance(answer, Answer)
         report = await self._load(dialect)
-        if self._is_another_process(report):
+        if self._has_another_identity(dialect.read_identity(answer)) or self._is_another_process(report):
             self._restarted()
             await self._detect()
             return
         self._suspect = False
         self._probed(probe)
         self._reported(report)
+
+    def _has_another_identity(self, identity: str | None) -> bool:
+        last = self._identity
+        self._identity = identity or last
+        return identity is not None and last is not None and identity != last
 
     def _is_another_process(self, report: LoadReport | None) -> bool:
         """The engine's own start time decides where it is told; else a gap in its presence does."""

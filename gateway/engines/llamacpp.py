@@ -21,7 +21,8 @@ class LlamaCppDialect:
     """Never asks for usage: `timings` come with every answer. `inject_usage` is taken for symmetry."""
 
     kind = "llamacpp"
-    health_path = "/health"
+    # Not /health: this answers as fast, is 503 while loading too, and shows which process answers.
+    health_path = PROPS_PATH
     facts_paths = (MODELS_PATH, PROPS_PATH)
     # Not /metrics: each read of it resets two gauges that an operator may watch, it is off by default,
     # and /slots answers during a prefill.
@@ -35,6 +36,11 @@ class LlamaCppDialect:
         if answer.status == 503 and b"Loading model" in answer.body:
             return Probe.LOADING
         return serving(answer)
+
+    def read_identity(self, answer: Answer) -> str | None:
+        """The media marker is random in each process (ggml-org/llama.cpp#21962), unless it was pinned."""
+        marker = member(read_json(answer), "media_marker")
+        return marker if isinstance(marker, str) else None
 
     def read_facts(self, answers: Mapping[str, Answer]) -> Facts:
         """Slots from /props. `kv_tokens` is what the slots can hold by their own limits.

@@ -26,6 +26,11 @@ class OpenAIDialect:
         """There is no common health route; the model list is the cheapest request that all know."""
         return serving(answer)
 
+    def read_identity(self, answer: Answer) -> str | None:
+        """None: its start time is in its load report, or nowhere."""
+        del answer
+        return None
+
     def read_facts(self, answers: Mapping[str, Answer]) -> Facts:
         """The model names; all else is what `Facts` assumes of an unknown engine."""
         cards = model_cards(answers)

@@ -54,6 +54,11 @@ class VllmDialect:
         """503 means that the engine core is dead; a vLLM that loads its model refuses connections."""
         return serving(answer)
 
+    def read_identity(self, answer: Answer) -> str | None:
+        """None: its start time is in its load report, or nowhere."""
+        del answer
+        return None
+
     def read_facts(self, answers: Mapping[str, Answer]) -> Facts:
         """Caps and pools are those of each engine core, so data parallelism multiplies them.
 

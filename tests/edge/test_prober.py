@@ -276,7 +276,7 @@ async def test_an_engine_that_loads_is_detected_when_it_has_loaded(engine: FakeE
 
 @pytest.mark.parametrize("status", [500, 503])
 async def test_an_error_of_the_engine_is_reported_and_passes(engine: FakeEngine, status: int) -> None:
-    llamacpp(engine)
+    vllm(engine)
     seen = Seen()
     async with probing(seen, target(engine)):
         await seen.until(Discovered, Probed(probe=Probe.OK))
@@ -289,7 +289,7 @@ async def test_an_error_of_the_engine_is_reported_and_passes(engine: FakeEngine,
 
 
 async def test_a_health_that_does_not_answer_in_time_is_slow(engine: FakeEngine) -> None:
-    llamacpp(engine)
+    vllm(engine)
     answer = asyncio.Event()
 
     async def wait(path: str) -> None:
@@ -303,6 +303,20 @@ async def test_a_health_that_does_not_answer_in_time_is_slow(engine: FakeEngine)
         answer.set()
         events = await seen.until(Probed(probe=Probe.SLOW), Probed(probe=Probe.OK))
     assert Restarted() not in events
+
+
+async def test_a_process_with_another_marker_is_another_one_even_if_it_was_never_seen_gone(
+    engine: FakeEngine,
+) -> None:
+    props = {"total_slots": 2, "default_generation_settings": {"n_ctx": 100}}
+    llamacpp(engine)
+    engine.set("/props", {**props, "media_marker": "<one>"})
+    seen = Seen()
+    async with probing(seen, target(engine)):
+        before = await seen.until(Discovered, Reported, Reported)
+        engine.set("/props", {**props, "media_marker": "<two>"})
+        await seen.until(Restarted, Discovered, Probed(probe=Probe.OK), Reported)
+    assert Restarted() not in before
 
 
 async def test_an_answer_without_end_is_an_error(engine: FakeEngine) -> None:
@@ -528,7 +542,7 @@ async def test_an_unexpected_error_is_said_once_and_probing_goes_on(
 
 
 async def test_no_event_comes_after_close(engine: FakeEngine) -> None:
-    llamacpp(engine)
+    vllm(engine)
     asked, answer = asyncio.Event(), asyncio.Event()
 
     async def wait(path: str) -> None:

@@ -91,3 +91,8 @@ def test_only_the_header_that_keeps_a_slot_busy_is_taken_out(inject_usage: bool)
         body=b'{"stream":true}',
         withhold_usage=False,
     )
+
+
+def test_the_media_marker_tells_one_process_from_another() -> None:
+    assert DIALECT.read_identity(answered(b'{"media_marker": "<m1>"}')) == "<m1>"
+    assert DIALECT.read_identity(answered(b"{}")) is None
