@@ -5,7 +5,6 @@ import logging
 import os
 import sys
 from pathlib import Path
-from typing import Any
 
 import click
 import uvloop
@@ -15,6 +14,7 @@ from gateway.demo import demo
 from gateway.sim.command import sim_engine
 
 _LEVELS = ("debug", "info", "warning", "error")
+_FORMATS = ("text", "json")
 
 
 class _JsonLines(logging.Formatter):
@@ -22,7 +22,6 @@ class _JsonLines(logging.Formatter):
         line = {
             "time": self.formatTime(record),
             "level": record.levelname.lower(),
-            "logger": record.name,
             "message": record.getMessage(),
         }
         if record.exc_info:
@@ -30,35 +29,50 @@ class _JsonLines(logging.Formatter):
         return json.dumps(line)
 
 
-def _set_up_logging(level: str, fmt: str) -> None:
-    handler = logging.StreamHandler(sys.stderr)
-    if fmt == "json":
-        handler.setFormatter(_JsonLines())
-    else:
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+class _Logging:
+    """What the two options say, wherever on the command line they stand; the last one counts."""
+
+    def __init__(self) -> None:
+        self.level = "info"
+        self.format = "text"
+
+    def apply(self) -> None:
+        handler = logging.StreamHandler(sys.stderr)
+        text = logging.Formatter("%(asctime)s %(levelname)s %(message)s")
+        handler.setFormatter(_JsonLines() if self.format == "json" else text)
+        logging.basicConfig(level=self.level.upper(), handlers=[handler], force=True)
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="prefix-gateway")
-@click.option("--log-level", type=click.Choice(_LEVELS), default="info", show_default=True)
-@click.option("--log-format", type=click.Choice(("text", "json")), default="text", show_default=True)
-@click.pass_context
-def cli(context: click.Context, log_level: str, log_format: str) -> None:
+def _noted(context: click.Context, option: click.Parameter, value: str | None) -> None:
+    settings = context.find_root().ensure_object(_Logging)
+    if value is not None:
+        setattr(settings, "level" if option.name == "log_level" else "format", value)
+    settings.apply()
+
+
+def _show_version(context: click.Context, _option: click.Parameter, value: bool) -> None:
+    if value:
+        click.echo(f"prefix-gateway {__version__}")
+        context.exit()
+
+
+def _with_common_options(command: click.Command) -> click.Command:
+    """`--version`, `--log-level` and `--log-format` are understood before and after a command's name."""
+    command.params += [
+        click.Option(["--log-level"], type=click.Choice(_LEVELS), expose_value=False, callback=_noted),
+        click.Option(["--log-format"], type=click.Choice(_FORMATS), expose_value=False, callback=_noted),
+        click.Option(["--version"], is_flag=True, is_eager=True, expose_value=False, callback=_show_version),
+    ]
+    command.context_settings.setdefault("help_option_names", ["-h", "--help"])
+    return command
+
+
+@click.group()
+def cli() -> None:
     """One OpenAI-compatible endpoint in front of several LLM engines."""
-    context.obj = log_format
-    _set_up_logging(log_level, log_format)
 
 
-def _logging_options(command: Any) -> Any:
-    """`--log-level` and `--log-format` also after the command's name."""
-    command = click.option(
-        "--log-level", "level", type=click.Choice(_LEVELS), help="Overrides the global one."
-    )(command)
-    return click.option("--log-format", "fmt", type=click.Choice(("text", "json")))(command)
-
-
-@cli.command()
+@click.command()
 @click.option("--config", "path", type=click.Path(path_type=Path), help="YAML configuration file.")
 @click.option(
     "--engine",
@@ -73,23 +87,17 @@ def _logging_options(command: Any) -> Any:
 @click.option(
     "--workers", type=int, default=1, show_default=True, help="Processes; 1, the only number so far."
 )
-@_logging_options
-@click.pass_obj
+@click.pass_context
 def serve(
-    log_format: str,
+    context: click.Context,
     path: Path | None,
     engines: tuple[str, ...],
     listen: str | None,
     admin: str | None,
     store: str | None,
     workers: int,
-    level: str | None,
-    fmt: str | None,
 ) -> None:
     """Run the gateway in front of the given engines."""
-    chosen_format = fmt or log_format
-    if level or fmt:
-        _set_up_logging(level or "info", chosen_format)
     try:
         settings = config.from_args(
             engines, listen=listen, admin=admin, store=store, workers=workers, path=path, env=os.environ
@@ -98,12 +106,12 @@ def serve(
         raise _fail(str(error), 2) from None
     log = logging.getLogger("prefix_gateway")
     try:
-        uvloop.run(app.run(settings, log, chosen_format))
+        uvloop.run(app.run(settings, log, context.find_root().ensure_object(_Logging).format))
     except OSError as error:
         raise _fail(f"cannot serve: {error}", 1) from None
 
 
-@cli.command("check-config")
+@click.command("check-config")
 @click.argument("file", type=click.Path(path_type=Path))
 def check_config(file: Path) -> None:
     """Exit 0 if FILE is a valid configuration, else print every error with its key and line."""
@@ -118,8 +126,9 @@ def _fail(message: str, code: int) -> SystemExit:
     return SystemExit(code)
 
 
-cli.add_command(sim_engine)
-cli.add_command(demo)
+_with_common_options(cli)
+for _command in (serve, check_config, sim_engine, demo):
+    cli.add_command(_with_common_options(_command))
 
 
 def main() -> None:
