@@ -1,6 +1,8 @@
 """The admin port: metrics, state, recent requests, dry runs and draining. Nothing here serves clients."""
 
 import asyncio
+import base64
+import binascii
 import hmac
 import ipaddress
 import logging
@@ -179,8 +181,9 @@ def _guard(token: str | None) -> Middleware:
         if request.path == "/healthz":
             return await handler(request)
         if token is not None and not _has_token(request, token):
-            message = "This port needs `Authorization: Bearer <admin_token>`."
-            return _error(401, "unauthorized", message, {"WWW-Authenticate": "Bearer"})
+            message = "This port needs `Authorization: Bearer <admin_token>`, or the token as a password."
+            # Basic is what a browser can ask its user for: the dashboard would be unreachable without it.
+            return _error(401, "unauthorized", message, {"WWW-Authenticate": 'Basic realm="admin_token"'})
         if token is None and not is_local_name(_host_name(request.headers.get("Host", ""))):
             message = (
                 "Without an admin_token this port answers to localhost, IP addresses and names without dots."
@@ -225,10 +228,16 @@ def _is_same_origin(request: web.Request) -> bool:
 
 
 def _has_token(request: web.Request, token: str) -> bool:
+    """As a bearer, or as the password of Basic under any user name."""
     scheme, _, given = request.headers.get("Authorization", "").partition(" ")
     # Header bytes that are no UTF-8 come as surrogates; compare_digest refuses non-ASCII text.
     given_bytes = given.strip().encode("utf-8", "surrogateescape")
-    return hmac.compare_digest(given_bytes, token.encode()) and scheme.lower() == "bearer"
+    if scheme.lower() == "basic":
+        try:
+            given_bytes = base64.b64decode(given_bytes, validate=True).partition(b":")[2]
+        except binascii.Error:
+            return False
+    return hmac.compare_digest(given_bytes, token.encode()) and scheme.lower() in ("bearer", "basic")
 
 
 def _where(error: Exception) -> str:

@@ -1,3 +1,4 @@
+import base64
 import json
 import logging
 from contextlib import asynccontextmanager
@@ -242,7 +243,18 @@ async def test_the_dashboard_needs_nothing_from_elsewhere_and_inserts_no_markup(
 
 @pytest.mark.parametrize("path", ["/", "/metrics", "/api/state", "/api/requests", "/nothing"])
 @pytest.mark.parametrize(
-    "given", [None, "Bearer wrong", "Bearer", "Basic s3cret", "s3cret", "Bearer s3cretx", "Bearer é"]
+    "given",
+    [
+        None,
+        "Bearer wrong",
+        "Bearer",
+        "Basic s3cret",
+        "s3cret",
+        "Bearer s3cretx",
+        "Bearer é",
+        "Basic bTp4",
+        "Basic !",
+    ],
 )
 async def test_with_a_token_set_nothing_answers_without_it(path, given):
     headers = {} if given is None else {"Authorization": given}
@@ -258,7 +270,11 @@ async def test_a_post_without_the_token_changes_nothing():
     assert (status, gateway.draining["a"]) == (401, False)
 
 
-@pytest.mark.parametrize("given", ["Bearer s3cret", "bearer s3cret"])
+# What a browser sends once its user has typed the token, with and without a user name.
+BASIC = [f"Basic {base64.b64encode(pair).decode()}" for pair in (b":s3cret", b"me:s3cret")]
+
+
+@pytest.mark.parametrize("given", ["Bearer s3cret", "bearer s3cret", *BASIC])
 async def test_the_token_opens_the_port_under_any_host_name(given):
     headers = {"Authorization": given, "Host": "gateway.example.com"}
     async with serving(Gateway(), token="s3cret") as client:
