@@ -1,7 +1,8 @@
 """The bounded queue: who waits, in what order, and for how long at most."""
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
+from itertools import islice
 
 from msgspec import Struct
 
@@ -10,6 +11,8 @@ from gateway.core.request import HIGH, LOW, Request
 PROMOTE_AFTER_S = 30.0
 """Waiting this long moves a request up one priority, so that a busy high lane starves nobody."""
 
+_STALE_DEADLINES = 64
+
 
 class Waiting(Struct, eq=False):
     """One queued request. `resumed` ones were granted before and go first: their engine failed them."""
@@ -17,7 +20,6 @@ class Waiting(Struct, eq=False):
     request: Request
     since: float
     deadline: float
-    turn: int
     lane: int
     lane_since: float
     engine: str = ""
@@ -50,10 +52,11 @@ class Queue:
     def fits(self, body_bytes: int) -> bool:
         return len(self._by_key) < self.max_requests and self.bytes + body_bytes <= self.max_bytes
 
-    def add(self, request: Request, since: float, turn: int, now: float, *, resumed: bool = False) -> Waiting:
-        """Queue `request`, which has been here since `since`; its deadline counts from then."""
+    def add(self, request: Request, now: float, *, waited_s: float = 0.0, resumed: bool = False) -> Waiting:
+        """Queue `request`, which has spent `waited_s` of its longest wait already."""
         lane = self._RESUMED if resumed else request.priority
-        waiting = Waiting(request, since, since + request.max_wait_s, turn, lane, now)
+        since = now - waited_s
+        waiting = Waiting(request, since, since + request.max_wait_s, lane, now)
         self._lanes[lane][request.key] = waiting
         self._by_key[request.key] = waiting
         self.bytes += request.body_bytes
@@ -65,14 +68,24 @@ class Queue:
         if waiting is not None:
             del self._lanes[waiting.lane][key]
             self.bytes -= waiting.request.body_bytes
+            if len(self._deadlines) > 2 * len(self._by_key) + _STALE_DEADLINES:
+                self._deadlines = [(it.deadline, at) for at, it in self._by_key.items()]
+                heapq.heapify(self._deadlines)
         return waiting
 
+    def first(self, models: Container[str], at_most: int) -> list[Waiting]:
+        """The first who wait for one of `models`: a full model's queue must not hide an idle one's."""
+        return list(islice((it for it in self if it.request.model in models), at_most))
+
     def promote(self, now: float) -> None:
+        """Move up whoever has been in one lane for `PROMOTE_AFTER_S`; to be called before serving."""
         for lane in range(HIGH + 1, LOW + 1):
-            for waiting in list(self._lanes[lane].values()):
+            members = self._lanes[lane]
+            while members:
+                waiting = next(iter(members.values()))
                 if now - waiting.lane_since < PROMOTE_AFTER_S:
                     break
-                del self._lanes[lane][waiting.request.key]
+                del members[waiting.request.key]
                 waiting.lane, waiting.lane_since = lane - 1, now
                 self._lanes[lane - 1][waiting.request.key] = waiting
 

@@ -146,10 +146,13 @@ class Engine:
     def accepting(self) -> bool:
         return not self.draining and (self.health is Health.READY or self.health is Health.BUSY)
 
-    @property
-    def may_come(self) -> bool:
-        """Not ready yet, but there: worth waiting for."""
-        return not self.draining and self.health is Health.LOADING
+    def serves(self, model: str) -> bool:
+        return self.accepting and model in self.facts.models
+
+    def may_serve(self, model: str) -> bool:
+        """Not ready yet, but there, and for all that is known the model is: worth waiting for."""
+        known = self.facts.models
+        return not self.draining and self.health is Health.LOADING and (not known or model in known)
 
     @property
     def usable(self) -> int:
@@ -164,6 +167,11 @@ class Engine:
         """A lease is at most as wide as the engine: what is wider the engine runs in turns."""
         return min(width, self.facts.slots)
 
+    def has_room(self, width: int, reserved: int = 0) -> bool:
+        """Whether a request of `width` could start now beside `reserved` slots kept for others."""
+        here = self.width_here(width)
+        return here == 0 or self.free - reserved >= here
+
     def lease(self, key: int, width: int, prefill_tokens: int, now: float) -> None:
         self.leases[key] = Lease(width, now, prefill_tokens)
         self.in_flight += width
@@ -177,12 +185,11 @@ class Engine:
             self.pending_prefill_tokens -= lease.prefill_tokens
             self.alive(now)
 
-    def release(self, key: int) -> Lease | None:
-        lease = self.leases.pop(key, None)
-        if lease is not None:
-            self.in_flight -= lease.width
-            if lease.first_token_at is None:
-                self.pending_prefill_tokens -= lease.prefill_tokens
+    def release(self, key: int) -> Lease:
+        lease = self.leases.pop(key)
+        self.in_flight -= lease.width
+        if lease.first_token_at is None:
+            self.pending_prefill_tokens -= lease.prefill_tokens
         return lease
 
     def cool(self, width: int, now: float) -> None:
@@ -225,6 +232,10 @@ class Engine:
         )
         if self.cooling and report.asked_at - self.cooling[-1].since >= _CANCEL_SEEN_S:
             self._warm(max(0, running - started))
+        if running > self.in_flight:
+            # The engine still counts one that left: `cancel_s` ends the waiting only where none can be asked.
+            until = now + self.facts.cancel_s
+            self.cooling = [Cooling(item.width, item.since, until) for item in self.cooling]
         foreign = max(0, running - self._peak)
         self.foreign = min(foreign, self._foreign_before)
         self._foreign_before = foreign

@@ -91,9 +91,11 @@ class PooledCache:
 
     def begin(self, key: int, blocks: Sequence[int]) -> None:
         """A request was granted: its prompt's missing blocks are pending, those it shares become recent."""
+        if not blocks:
+            return
         self._running[key] = tuple(blocks)
         leaf = self._extend(blocks, {key})
-        branch = leaf
+        branch: Branch | None = leaf
         while branch is not None and branch.owners is not None:
             branch.owners.add(key)
             branch = branch.parent
@@ -105,13 +107,12 @@ class PooledCache:
         blocks = self._running.get(key)
         if not blocks:
             return
-        leaf = self._extend(blocks, None)
-        branch = leaf
+        leaf = self._extend(blocks, {key})
+        branch: Branch | None = leaf
         while branch is not None and branch.owners is not None:
             branch.owners = None
             branch = branch.parent
-        if leaf is not None:
-            self._join(leaf)
+        self._join(leaf)
         self._evict()
 
     def end(self, key: int) -> None:
@@ -124,7 +125,8 @@ class PooledCache:
         while branch is not None and branch.owners is not None:
             parent = branch.parent
             branch.owners.discard(key)
-            if not branch.owners and branch.children == 0:
+            # Whoever computes a child computes its parents too, so one without owners is a leaf.
+            if not branch.owners:
                 self._remove(branch)
             branch = parent
 
@@ -144,16 +146,13 @@ class PooledCache:
                 high = middle - 1
         return low
 
-    def _extend(self, blocks: Sequence[int], owners: set[int] | None) -> Branch | None:
+    def _extend(self, blocks: Sequence[int], owners: set[int]) -> Branch:
         """The branch that ends at the last of `blocks`, made where it is missing."""
-        if not blocks:
-            return None
-        depth = self._depth(blocks)
-        parent = self._branch_of[blocks[depth - 1]] if depth else None
-        if parent is not None:
-            parent = self._split(parent, depth)
-        if depth == len(blocks):
-            return parent
+        depth, parent = self._depth(blocks), None
+        if depth:
+            parent = self._split(self._branch_of[blocks[depth - 1]], depth)
+            if depth == len(blocks):
+                return parent
         branch = Branch(parent, depth, list(blocks[depth:]), owners)
         if parent is not None:
             parent.children += 1
@@ -179,9 +178,9 @@ class PooledCache:
         return upper
 
     def _join(self, branch: Branch) -> None:
-        """Merge a resident leaf into its only parent: a growing conversation stays one branch."""
+        """Merge a resident leaf into a parent without other children: a conversation stays one branch."""
         parent = branch.parent
-        if branch.children or parent is None or parent.children != 1 or parent.owners is not None:
+        if branch.children or parent is None or parent.children != 1:
             return
         parent.blocks.extend(branch.blocks)
         for block in branch.blocks:

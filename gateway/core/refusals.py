@@ -1,20 +1,27 @@
 """What a refusal says: what happened, the limit, and what to do."""
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 from gateway.core.admission import Queue, Waiting
 from gateway.core.engine import Engine
 
 
-def nobody(model: str, engines: Iterable[Engine]) -> str:
+def nobody(model: str, engines: Iterable[Engine], failed: Container[str] = ()) -> str:
+    """`failed`: names of engines that have failed or declined this request already."""
     states = [
-        f"{engine.name} is {'draining' if engine.draining else engine.health}"
+        f"{engine.name} {_state(engine, engine.name in failed)}"
         for engine in engines
         if model in engine.facts.models or not engine.facts.models
     ]
     return (
         f"No engine that serves {model!r} is ready: {', '.join(states) or 'none is configured'}. Retry later."
     )
+
+
+def _state(engine: Engine, failed: bool) -> str:
+    if engine.draining:
+        return "is draining"
+    return "did not take it before" if failed and engine.accepting else f"is {engine.health}"
 
 
 def full(queue: Queue, body_bytes: int) -> str:

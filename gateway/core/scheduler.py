@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from msgspec import Struct
 
 from gateway.core import refusals, router
-from gateway.core.admission import Queue, Waiting
+from gateway.core.admission import Queue
 from gateway.core.engine import DEFAULT_SLOT_S, Engine, Lease
 from gateway.core.events import Discovered, EngineEvent, Probed, Reported
 from gateway.core.index import Index
@@ -42,8 +42,8 @@ class Entry(Struct, eq=False):
     """One request between its offer and its finish."""
 
     request: Request
-    offered_at: float
     turn: int
+    waits_since: float = 0.0
     grant: Grant | None = None
     attempts: int = 0
     resent: bool = False
@@ -78,25 +78,24 @@ class Scheduler:
         if self._closed:
             return self._refuse(request.key, Reason.SHUTTING_DOWN, "The gateway is shutting down. Retry.")
         self._turn += 1
-        entry = Entry(request, now, self._turn)
-        candidates = self._candidates(entry)
-        if not candidates and not self._may_come(entry):
-            return self._refuse(
-                request.key, Reason.NO_READY_ENGINE, refusals.nobody(request.model, self.engines.values())
-            )
+        entry = Entry(request, self._turn, now)
+        if not self._served(entry) and not self._may_come(entry):
+            message = refusals.nobody(request.model, self.engines.values())
+            return self._refuse(request.key, Reason.NO_READY_ENGINE, message)
         self.entries[request.key] = entry
-        if request.width == 0 and candidates:
-            chosen = self._choose(entry, candidates, 0)
-            return self._step([self._grant(entry, chosen, candidates, now)])
-        if candidates and not self.queue:
-            chosen = self._choose(entry, candidates, 0)
-            if chosen.engine.free >= chosen.engine.width_here(request.width):
-                return self._step([self._grant(entry, chosen, candidates, now)])
-        if not self.queue.fits(request.body_bytes):
-            del self.entries[request.key]
-            return self._refuse(request.key, Reason.QUEUE_FULL, refusals.full(self.queue, request.body_bytes))
-        self.queue.add(request, now, entry.turn, now)
-        return self._step(self._pair(now))
+        fits = self.queue.fits(request.body_bytes)
+        grant = self._at_once(entry, now, may_wait=fits)
+        if grant is not None:
+            return self._step([grant])
+        self.queue.add(request, now)
+        decisions = self._pair(now)
+        if fits or request.key not in self.queue:
+            return self._step(decisions)
+        # Not even a full queue keeps a request from slots that nobody in it would take.
+        self.queue.remove(request.key)
+        del self.entries[request.key]
+        message = refusals.full(self.queue, request.body_bytes)
+        return self._refuse(request.key, Reason.QUEUE_FULL, message, also=[*decisions, *self._pair(now)])
 
     def first_token(self, key: int, now: float) -> None:
         """The engine produces: its prefill is done and its blocks are there."""
@@ -151,12 +150,11 @@ class Scheduler:
         if outcome is Outcome.OK:
             self.index.delivered(engine, entry.request, grant, usage)
         lease = self._release(entry)
-        if lease is not None:
-            if outcome is Outcome.OK:
-                engine.alive(now)
-                engine.learn(lease, usage, now)
-            elif outcome in _LEFT_RUNNING and reached:
-                engine.cool(lease.width, now)
+        if outcome is Outcome.OK:
+            engine.alive(now)
+            engine.learn(lease, usage, now)
+        elif outcome in _LEFT_RUNNING and reached:
+            engine.cool(lease.width, now)
         return self._step(self._pair(now))
 
     # Engines
@@ -192,22 +190,14 @@ class Scheduler:
     # Time
 
     def tick(self, now: float) -> Step:
-        decisions: list[Decision] = []
+        expired: list[Decision] = []
         for waiting in self.queue.expired(now):
-            del self.entries[waiting.request.key]
-            decisions.append(
-                Rejection(
-                    key=waiting.request.key,
-                    reason=Reason.QUEUE_TIMEOUT,
-                    message=refusals.timed_out(waiting, now),
-                    retry_after_s=self.retry_after_s(),
-                )
-            )
-        self.queue.promote(now)
+            key = waiting.request.key
+            del self.entries[key]
+            expired.append(self._rejection(key, Reason.QUEUE_TIMEOUT, refusals.timed_out(waiting, now)))
         for engine in self.engines.values():
             engine.expire(now)
-        decisions += self._pair(now)
-        return self._step(decisions)
+        return self._step([*expired, *self._pair(now)])
 
     def next_deadline(self) -> float | None:
         """When `tick` is due, at the latest."""
@@ -233,11 +223,9 @@ class Scheduler:
 
     def explain(self, request: Request) -> tuple[list[Candidate], Candidate | None]:
         """Every engine's figures for `request` now, and the one it would go to. Changes nothing."""
-        entry = Entry(request, 0.0, self._turn + 1)
+        entry = Entry(request, self._turn + 1)
         candidates = self._candidates(entry)
-        if not candidates:
-            return [], None
-        return candidates, self._choose(entry, candidates, len(self.queue))
+        return candidates, self._choose(entry, candidates, len(self.queue)) if candidates else None
 
     # Inside
 
@@ -245,14 +233,25 @@ class Scheduler:
         return Step(decisions, self._want)
 
     def _refuse(self, key: int, reason: Reason, message: str, also: Sequence[Decision] = ()) -> Step:
-        rejection = Rejection(key=key, reason=reason, message=message, retry_after_s=self.retry_after_s())
-        return self._step([rejection, *also])
+        return self._step([self._rejection(key, reason, message), *also])
+
+    def _rejection(self, key: int, reason: Reason, message: str) -> Rejection:
+        return Rejection(key=key, reason=reason, message=message, retry_after_s=self.retry_after_s())
+
+    def _served(self, entry: Entry) -> bool:
+        """Whether an engine that takes requests now may have this one."""
+        model, excluded = entry.request.model, entry.excluded
+        return any(it.serves(model) and it.name not in excluded for it in self.engines.values())
+
+    def _may_come(self, entry: Entry) -> bool:
+        model, excluded = entry.request.model, entry.excluded
+        return any(it.may_serve(model) and it.name not in excluded for it in self.engines.values())
 
     def _candidates(self, entry: Entry, ahead: Mapping[str, int] | None = None) -> list[Candidate]:
         request = entry.request
         out: list[Candidate] = []
         for name, engine in self.engines.items():
-            if not engine.accepting or request.model not in engine.facts.models or name in entry.excluded:
+            if not engine.serves(request.model) or name in entry.excluded:
                 continue
             prompt, resident, pending = self.index.match_tokens(engine, request)
             it = Candidate(
@@ -268,10 +267,25 @@ class Scheduler:
         router.weigh(self.policy, entry.request, entry.turn, candidates, waiting, rate)
         return router.pick(candidates, self._random)
 
+    def _at_once(self, entry: Entry, now: float, *, may_wait: bool = True) -> Grant | None:
+        """A grant for a request that nobody waits before, or that takes no slot.
+
+        `may_wait`: the queue has room, so that a full engine is worth waiting for if that is quicker.
+        """
+        width = entry.request.width
+        if width and self.queue:
+            return None
+        candidates = self._candidates(entry)
+        eligible = [it for it in candidates if may_wait or it.engine.has_room(width)]
+        if not eligible:
+            return None
+        it = self._choose(entry, eligible, 0)
+        return self._grant(entry, it, candidates, now) if it.engine.has_room(width) else None
+
     def _grant(self, entry: Entry, it: Candidate, candidates: Sequence[Candidate], now: float) -> Grant:
         request, engine = entry.request, it.engine
         entry.attempts += 1
-        entry.queued_s = now - entry.offered_at
+        entry.queued_s += now - entry.waits_since
         route = router.reason(self.policy, request, it, candidates)
         grant = Grant(
             key=request.key,
@@ -289,7 +303,7 @@ class Scheduler:
         self.index.begin(engine.name, request)
         return grant
 
-    def _release(self, entry: Entry) -> Lease | None:
+    def _release(self, entry: Entry) -> Lease:
         grant = entry.grant
         assert grant is not None
         entry.grant = None
@@ -302,13 +316,17 @@ class Scheduler:
         key = entry.request.key
         before = entry.excluded
         entry.excluded = before | {failed}
-        if not self._candidates(entry) and same_allowed:
+        entry.waits_since = now
+        if same_allowed and not self._served(entry):
             entry.excluded = before
-        if not self._candidates(entry):
+        if not self._served(entry):
             del self.entries[key]
             message = f"Engine {failed} failed the request and no other engine can take it. Retry."
             return self._refuse(key, Reason.ENGINE_UNREACHABLE, message, also=self._pair(now))
-        self.queue.add(entry.request, entry.offered_at, entry.turn, now, resumed=True)
+        grant = self._at_once(entry, now)
+        if grant is not None:
+            return self._step([grant, *self._pair(now)])
+        self.queue.add(entry.request, now, waited_s=entry.queued_s, resumed=True)
         return self._step(self._pair(now))
 
     def _pair(self, now: float) -> list[Decision]:
@@ -318,40 +336,46 @@ class Scheduler:
         one. One that is too wide for what is free keeps those slots from the ones behind it.
         """
         self._account_idle(now)
-        if not self.queue or not any(
-            engine.free > 0 and engine.accepting for engine in self.engines.values()
-        ):
-            return []
         ahead: dict[str, int] = {}
+        models = self._open_models(ahead) if self.queue else set()
+        if not models:
+            return []
+        self.queue.promote(now)
         granted: list[Decision] = []
-        for waiting in self._window():
+        for waiting in self.queue.first(models, WINDOW):
+            if waiting.request.model not in models:
+                continue
             entry = self.entries[waiting.request.key]
             candidates = self._candidates(entry, ahead)
             if not candidates:
-                waiting.engine, waiting.why = "", "no engine that serves this model is ready"
+                waiting.engine, waiting.why = "", "an engine that has not failed it"
                 continue
             it = self._choose(entry, candidates, len(self.queue) - 1)
             engine = it.engine
-            width = engine.width_here(waiting.request.width)
             reserved = ahead.get(engine.name, 0)
-            if engine.free - reserved >= width:
+            was_open = engine.free > reserved
+            if engine.has_room(waiting.request.width, reserved):
                 self.queue.remove(waiting.request.key)
                 granted.append(self._grant(entry, it, candidates, now))
-                continue
-            ahead[engine.name] = reserved + width
-            waiting.engine = engine.name
-            waiting.why = f"a slot on {engine.name}" if width == 1 else f"{width} slots on {engine.name}"
-            if engine.free > 0:
-                self._idle_while_waiting.add(engine.name)
+            else:
+                width = engine.width_here(waiting.request.width)
+                reserved = ahead[engine.name] = reserved + width
+                waiting.engine = engine.name
+                waiting.why = f"a slot on {engine.name}" if width == 1 else f"{width} slots on {engine.name}"
+                if engine.free > 0:
+                    self._idle_while_waiting.add(engine.name)
+            if was_open and engine.free <= reserved:
+                models = self._open_models(ahead)
         return granted
 
-    def _window(self) -> list[Waiting]:
-        out: list[Waiting] = []
-        for waiting in self.queue:
-            out.append(waiting)
-            if len(out) == WINDOW:
-                break
-        return out
+    def _open_models(self, ahead: Mapping[str, int]) -> set[str]:
+        """Models of which some engine has a free slot beside those kept for who waits `ahead`."""
+        return {
+            model
+            for name, engine in self.engines.items()
+            if engine.accepting and engine.free > ahead.get(name, 0)
+            for model in engine.facts.models
+        }
 
     def _account_idle(self, now: float) -> None:
         """Close the span in which slots stood free beside a request that wanted them."""
@@ -360,21 +384,15 @@ class Scheduler:
         self._idle_while_waiting.clear()
         self._idle_since = now
 
-    def _may_come(self, entry: Entry) -> bool:
-        model = entry.request.model
-        return any(
-            engine.may_come and (not engine.facts.models or model in engine.facts.models)
-            for engine in self.engines.values()
-        )
-
     def _orphans(self) -> list[Decision]:
         """Queued requests that no engine can serve any more."""
         out: list[Decision] = []
         for waiting in list(self.queue):
-            entry = self.entries[waiting.request.key]
-            if not self._candidates(entry) and not self._may_come(entry):
-                self.queue.remove(waiting.request.key)
-                del self.entries[waiting.request.key]
-                message = refusals.nobody(waiting.request.model, self.engines.values())
-                out += self._refuse(waiting.request.key, Reason.NO_READY_ENGINE, message).decisions
+            key, model = waiting.request.key, waiting.request.model
+            entry = self.entries[key]
+            if not self._served(entry) and not self._may_come(entry):
+                self.queue.remove(key)
+                del self.entries[key]
+                message = refusals.nobody(model, self.engines.values(), entry.excluded)
+                out.append(self._rejection(key, Reason.NO_READY_ENGINE, message))
         return out

@@ -42,6 +42,7 @@ class SlotCache:
 
     def __init__(self, slots: int, bound_blocks: int) -> None:
         self.bound_blocks = bound_blocks
+        self._count = slots
         self._slots = [_Slot() for _ in range(slots)]
         self._host: list[tuple[int, ...]] = []
         self._from_host: set[int] = set()
@@ -52,10 +53,9 @@ class SlotCache:
     def match(self, blocks: Sequence[int]) -> Match:
         if not blocks:
             return NO_MATCH
-        best = max(
-            (common_prefix(slot.blocks, blocks) for slot in self._slots if slot.key is None), default=0
-        )
-        return Match(max(best, self._best_host(blocks)[1]), 0)
+        slot = self._pick(blocks)
+        kept = 0 if slot is None else common_prefix(slot.blocks, blocks)
+        return Match(max(kept, self._best_host(blocks)[1]), 0)
 
     def begin(self, key: int, blocks: Sequence[int]) -> None:
         prompt = tuple(blocks)
@@ -86,6 +86,7 @@ class SlotCache:
                 slot.key = None
                 if not slot.ready:
                     slot.blocks, slot.ready = (), True
+        self._trim()
 
     def forget(self) -> None:
         self._host.clear()
@@ -99,14 +100,21 @@ class SlotCache:
             self._host.clear()
 
     def resize(self, slots: int) -> None:
-        """The engine runs another number of slots now; idle ones go first."""
+        """The engine runs another number of slots now; busy ones go when their request ends."""
+        self._count = slots
         while len(self._slots) < slots:
             self._slots.insert(0, _Slot())
-        idle = [slot for slot in self._slots if slot.key is None]
-        for slot in idle[: max(0, len(self._slots) - slots)]:
-            self._slots.remove(slot)
+        self._trim()
 
-    def _pick(self, prompt: tuple[int, ...]) -> _Slot | None:
+    def _trim(self) -> None:
+        excess = len(self._slots) - self._count
+        if excess > 0:
+            idle = [slot for slot in self._slots if slot.key is None]
+            for slot in idle[:excess]:
+                self._slots.remove(slot)
+
+    def _pick(self, prompt: Sequence[int]) -> _Slot | None:
+        """The idle slot that llama-server would take."""
         idle = [slot for slot in self._slots if slot.key is None]
         if not idle:
             return None

@@ -2,9 +2,11 @@
 
 import re
 
-_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\]]', re.DOTALL)
+# Possessive: a string of megabytes (an image) must not be kept on the matcher's stack for backtracking.
+_STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
+_TOKEN = re.compile(_STRING + rb"|[{}\[\]]", re.DOTALL)
 _COLON = re.compile(rb"\s*:\s*")
-_SCALAR = re.compile(rb"[^\s,}\]]+")
+_PLAIN = re.compile(_STRING + rb'|[^\s,{}\[\]"]+', re.DOTALL)
 
 
 def value_spans(body: bytes, key: bytes) -> list[tuple[int, int]]:
@@ -31,17 +33,11 @@ def value_spans(body: bytes, key: bytes) -> list[tuple[int, int]]:
             colon = _COLON.match(body, token.end())
             if colon is None:
                 continue
-            value = colon.end()
-            if body[value] in b"{[":
-                start = value
-            elif body[value] == ord('"'):
-                text = _TOKEN.match(body, value)
-                if text is not None:
-                    spans.append((value, text.end()))
+            plain = _PLAIN.match(body, colon.end())
+            if plain is None:
+                start = colon.end()
             else:
-                scalar = _SCALAR.match(body, value)
-                if scalar is not None:
-                    spans.append((value, scalar.end()))
+                spans.append(plain.span())
     return spans
 
 

@@ -41,7 +41,8 @@ class Keyring:
         for name, value in headers:
             if name not in _HEADERS:
                 continue
-            presented = value.removeprefix(b"Bearer ").removeprefix(b"bearer ").strip()
+            # The scheme's name is case-insensitive (RFC 9110, section 11.1).
+            presented = (value[7:] if value[:7].lower() == b"bearer " else value).strip()
             digest = hashlib.sha256(presented).hexdigest()
             for key in self._keys:
                 if hmac.compare_digest(digest, key.sha256):

@@ -1,7 +1,8 @@
 """One client connection: requests in, one at a time; answers out, framed for the client's HTTP version.
 
 The socket is read while a request runs: otherwise a client that leaves is not seen. What a client sends
-ahead is kept up to `MAX_PIPELINED_BYTES`.
+ahead is kept up to `MAX_PIPELINED_BYTES`; no request is begun before the answers to earlier ones have been
+read, so that a client which only writes cannot fill the memory.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ class ClientConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._incoming: Incoming | None = None
         self._ahead = b""
+        self._refusal: BadRequest | None = None
         self._chunked = False
         self._closing = False
         self._deaf = False
@@ -48,13 +50,21 @@ class ClientConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._deaf:
             return
-        if self._incoming is not None:
+        if self._incoming is not None or self.paused:
             self._keep(data)
             return
         self._feed(data)
 
     def eof_received(self) -> None:
-        """With a request running this is a client that left; the transport closes by itself."""
+        """With a request running this is a client that left. Else the transport closes by itself, once all
+        is written."""
+        self._closing = True
+        if self.exchange is not None:
+            exchange, self.exchange = self.exchange, None
+            exchange.client_left()
+            self.abort()
+        else:
+            self.deadline = self._relay.now() + self._relay.limits.write_timeout_s
 
     def connection_lost(self, error: Exception | None) -> None:
         self._relay.unregister(self)
@@ -73,14 +83,19 @@ class ClientConnection(asyncio.Protocol):
         self.paused = False
         if self.exchange is not None:
             self.exchange.resume()
+        elif self._incoming is None and not self._serving:
+            self._next()
 
     # From the relay
 
+    @property
+    def unwritten(self) -> bool:
+        """Whether some of an answer is still to be read by the client."""
+        return self._transport is not None and self._transport.get_write_buffer_size() > 0
+
     def expired(self) -> None:
-        """No request came in time, or the rest of one."""
-        if self._transport is None:
-            return
-        if self._reader.reading and not self._deaf:
+        """No request came in time, or the rest of one; or the client does not read or close."""
+        if self._reader.reading and not self._closing:
             seconds = self._relay.limits.header_timeout_s
             message = (
                 f"The request did not arrive within {seconds:g} s of its last byte (limits.header_timeout)."
@@ -90,9 +105,10 @@ class ClientConnection(asyncio.Protocol):
             self.abort()
 
     def shut_down(self) -> None:
-        """No further request on this connection."""
-        self._closing = True
-        if self._incoming is None:
+        """No further request on this connection, but for one that is already on its way."""
+        if self._incoming is not None:
+            self._closing = True
+        elif not self._reader.reading:
             self._close()
 
     # From the exchange or the relay's own answers
@@ -110,7 +126,7 @@ class ClientConnection(asyncio.Protocol):
         elif status != 204:
             self._chunked = True
             headers.append((b"transfer-encoding", b"chunked"))
-        if not incoming.keep_alive or incoming.http10:
+        if not incoming.keep_alive or incoming.http10 or self._relay.closing:
             self._closing = True
         if self._closing:
             headers.append((b"connection", b"close"))
@@ -161,12 +177,11 @@ class ClientConnection(asyncio.Protocol):
         fresh = not reader.reading
         try:
             reader.feed(data)
+            self._refusal = reader.refusal
         except BadRequest as refusal:
-            self._refuse(refusal)
-            return
-        if reader.refusal is not None:
-            self._refuse(reader.refusal)
-        elif reader.ready:
+            self._refusal = refusal
+        self._deaf = self._refusal is not None
+        if reader.ready or self._deaf:
             self._next()
         elif reader.reading:
             if reader.wants_continue and self._transport is not None:
@@ -179,8 +194,11 @@ class ClientConnection(asyncio.Protocol):
         """Serve what has arrived, in order, as long as answers come at once."""
         self._serving = True
         try:
-            while self._incoming is None and not self._closing:
+            while self._incoming is None and not self._closing and not self.paused:
                 if not self._reader.ready:
+                    if self._refusal is not None:
+                        self._refuse(self._refusal)
+                        return
                     if not self._ahead:
                         break
                     data, self._ahead = self._ahead, b""
@@ -193,31 +211,40 @@ class ClientConnection(asyncio.Protocol):
         finally:
             self._serving = False
         if self._incoming is None and not self._closing:
-            self.deadline = self._relay.now() + self._relay.limits.keepalive_timeout_s
+            limits = self._relay.limits
+            patience_s = limits.write_timeout_s if self.paused else limits.keepalive_timeout_s
+            self.deadline = self._relay.now() + patience_s
 
     def _keep(self, data: bytes) -> None:
         self._ahead += data
         if len(self._ahead) > MAX_PIPELINED_BYTES:
-            self._closing = True
-            self._deaf = True
+            self._closing = self._deaf = True
             self._ahead = b""
+            if self._incoming is None:
+                self._close()
 
     def _refuse(self, refusal: BadRequest) -> None:
         """Answer a request that cannot be read to its end, then listen for its rest without keeping it: a
         connection closed on unread bytes is reset, and the client would never see the answer."""
         self._deaf = True
+        reader = self._reader
+        # What broke before its first line was read must not go under the name of the request before it.
+        url = reader._url if reader.reading and not reader.in_head else b""
+        headers = reader.headers if reader.reading else []
         self._incoming = Incoming(
-            method=b"POST", url=b"", headers=self._reader.headers, body=b"", keep_alive=False, http10=False
+            method=b"POST", url=url, headers=headers, body=b"", keep_alive=False, http10=False
         )
-        self._relay.refuse(self, self._incoming, refusal, None)
-        self.deadline = self._relay.now() + self._relay.limits.linger_s
+        self._relay.refuse(self, self._incoming, refusal)
 
     def _close(self) -> None:
         """Close once everything is written; a deaf connection only when the client has or time is up."""
+        self._closing = True
         if self._transport is None:
             return
+        limits = self._relay.limits
+        lingers = self._deaf and not self.paused
+        self.deadline = self._relay.now() + (limits.linger_s if lingers else limits.write_timeout_s)
         if self._deaf:
-            if self._transport.can_write_eof():
-                self._transport.write_eof()
+            self._transport.write_eof()
         else:
             self._transport.close()

@@ -84,7 +84,8 @@ class Exchange:
             call = replace(call, body=body)
         self._prepared = self._relay.dialect(grant.engine).prepare(call)
         pool = self._relay.pools[grant.engine]
-        connection = pool.idle()
+        # A retry never takes a kept connection: it would be the second to die of its age.
+        connection = pool.idle() if grant.attempt == 1 else None
         self._connecting_at = now
         self._trace.sent_at = None
         self.state = State.CONNECTING
@@ -166,11 +167,7 @@ class Exchange:
                 "engine_truncated", Outcome.ENGINE_TRUNCATED, "closed the connection before its answer ended"
             )
             return
-        reached = connection.unsent_bytes == 0
-        self.state = State.WAITING
-        self.deadline = float("inf")
-        self._early = b""
-        self._relay.dispatcher.retry(self._request.key, reached=reached)
+        self._resend(reached=connection.all_written)
 
     # From the client
 
@@ -179,23 +176,22 @@ class Exchange:
 
     def pause(self) -> None:
         """The client reads slower than the engine writes: the engine waits, not our memory."""
-        if self._connection is not None:
+        if self.state is State.RELAYING and self._connection is not None:
             self._connection.pause_reading()
-        self.deadline = self._relay.now() + self._relay.limits.write_timeout_s
+            self.deadline = self._relay.now() + self._relay.limits.write_timeout_s
 
     def resume(self) -> None:
-        if self._connection is not None:
+        if self.state is State.RELAYING and self._connection is not None:
             self._connection.resume_reading()
-        self.deadline = self._relay.now() + self._relay.limits.idle_timeout_s
+            self._touch()
 
     # From the clock
 
     def expired(self) -> None:
-        if self._client.paused:
+        if self.state is State.RELAYING and self._client.paused:
             self._leave(Outcome.CLIENT_TIMEOUT)
             self._client.abort()
-            return
-        if self.state is State.RELAYING:
+        elif self.state is State.RELAYING:
             silence = f"sent nothing for {self._relay.limits.idle_timeout_s:g} s (limits.idle_timeout)"
             self._drop_connection()
             self._break("engine_timeout", Outcome.ENGINE_TIMEOUT, silence)
@@ -233,7 +229,6 @@ class Exchange:
         else:
             self._pump = JsonPump(self._echo() if status < 400 else None, readable=not encoded)
             self._send_head()
-        self._touch()
 
     def _body(self, data: bytes) -> None:
         pump = self._pump
@@ -249,18 +244,13 @@ class Exchange:
         if pump.started and self._trace.first_token_at is None and self._stream:
             self._trace.first_token_at = self._relay.now()
             self._relay.dispatcher.first_token(self._request.key)
+        self._touch()
         if out:
             self._client.send_body(out)
-        self._touch()
 
     def _complete(self, connection: EngineConnection) -> None:
         pump = self._pump
         rest = pump.end()
-        if self.state is State.HELD:
-            rest, self._early = self._early + rest, b""
-            self._send_head()
-        self._connection = None
-        connection.release()
         broke_off = (
             isinstance(pump, SsePump)
             and self._request.api in _TERMINAL_EVENT
@@ -268,6 +258,16 @@ class Exchange:
             and not pump.whole
             and not pump.failed
         )
+        if self.state is State.HELD:
+            if broke_off and not pump.started:
+                self._connection = None
+                connection.release()
+                self._resend(reached=True)
+                return
+            rest, self._early = self._early + rest, b""
+            self._send_head()
+        self._connection = None
+        connection.release()
         if rest:
             self._client.send_body(rest)
         if broke_off:
@@ -275,8 +275,15 @@ class Exchange:
                 "engine_truncated", Outcome.ENGINE_TRUNCATED, "ended its answer without a finish reason"
             )
             return
-        self._client.end_body()
         self._close(self._outcome())
+        self._client.end_body()
+
+    def _resend(self, *, reached: bool) -> None:
+        """The engine failed before the client had a byte: another may be tried."""
+        self.state = State.WAITING
+        self.deadline = float("inf")
+        self._status, self._early = 0, b""
+        self._relay.dispatcher.retry(self._request.key, reached=reached)
 
     def _outcome(self) -> Outcome:
         status = self._status
@@ -286,13 +293,13 @@ class Exchange:
 
     def _try_elsewhere(self) -> bool:
         """The engine is too busy: whether another one will be tried. Its answer is dropped if so."""
-        connection, state, early = self._connection, self.state, self._early
-        self._connection, self.state, self._early = None, State.WAITING, b""
+        connection, state, early, status = self._connection, self.state, self._early, self._status
+        self._connection, self.state, self._early, self._status = None, State.WAITING, b"", 0
         if self._relay.dispatcher.decline(self._request.key):
             if connection is not None:
                 connection.abort()
             return True
-        self._connection, self.state, self._early = connection, state, early
+        self._connection, self.state, self._early, self._status = connection, state, early, status
         return False
 
     def _touch(self) -> None:
@@ -320,6 +327,7 @@ class Exchange:
         elif self._echo() is None or self._status >= 400:
             length = http1.header(reader.headers, b"content-length")
         self._client.send_head(self._status, headers, length)
+        self._touch()
 
     def _fail(self, outcome: Outcome, code: str, message: str, extra: list[Header] | None = None) -> None:
         """Answer with the gateway's own error; nothing has been sent yet."""
@@ -329,20 +337,20 @@ class Exchange:
         headers = [(b"x-request-id", self._request.id.encode()), *(extra or [])]
         if self._grant is not None:
             headers.append((b"x-gateway-engine", self._grant.engine.encode()))
-        self._client.send_error(self._status, headers, error_body(code, message, api))
         self._close(outcome)
+        self._client.send_error(self._status, headers, error_body(code, message, api))
 
     def _break(self, code: str, outcome: Outcome, what: str) -> None:
         """End an answer that has begun: one in-band error for a stream, a cut connection for JSON."""
         engine = self._grant.engine if self._grant else "?"
         self._code = code
+        self._close(outcome)
         if isinstance(self._pump, SsePump):
             message = f"Engine {engine} {what}. The answer is not complete. Retry."
             self._client.send_body(self._pump.truncated(code, message, self._request.api))
             self._client.end_body(close=True)
         else:
             self._client.abort()
-        self._close(outcome)
 
     def _leave(self, outcome: Outcome) -> None:
         if self.state is not State.DONE:

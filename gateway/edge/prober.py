@@ -269,6 +269,8 @@ class _Watch:
             return
         self._discovered(kind, dialect.read_facts(answers), gaps)
         self._dialect = dialect
+        if dialect.health_path in answers:
+            self._identity = dialect.read_identity(answers[dialect.health_path])
         self._probed(Probe.OK)
         self._reported(await self._load(dialect))
 

@@ -31,6 +31,7 @@ from gateway.wire.openai import read
 from gateway.wire.reader import Incoming
 
 _SWEEP_S = 0.25
+_FLUSH_S = 0.02
 _LINGER_S = 30.0
 _JSON = (b"content-type", b"application/json")
 _NO_SUCH_PATH = (
@@ -137,36 +138,40 @@ class Relay:
 
     def serve(self, client: ClientConnection, incoming: Incoming) -> None:
         """One whole request. Answers at once, or opens an exchange that does."""
-        raw, _, query = incoming.url.partition(b"?")
-        target = paths.target(unquote(raw.decode("latin-1"), errors="replace"))
+        path, _, query = incoming.url.decode("latin-1").partition("?")
+        target = _target(path)
         try:
             if target is None:
-                raise BadRequest(_NO_SUCH_PATH.format(shown(raw.decode("latin-1"))), code="not_found")
+                raise BadRequest(_NO_SUCH_PATH.format(shown(path)), code="not_found")
             self._check_method(incoming.method, target)
             if target.api in _METHODS:
                 self._answer(client, incoming, target)
                 return
             key = self._keyring.admit(incoming.headers)
-            self._open(client, incoming, target, query.decode("latin-1"), key)
+            self._open(client, incoming, target, query, key)
         except BadRequest as refusal:
-            self.refuse(client, incoming, refusal, target)
+            self.refuse(client, incoming, refusal)
 
-    def refuse(
-        self, client: ClientConnection, incoming: Incoming, refusal: BadRequest, target: paths.Target | None
-    ) -> None:
+    def refuse(self, client: ClientConnection, incoming: Incoming, refusal: BadRequest) -> None:
         """Answer with the gateway's own 4xx and count it, once."""
+        target = _target(incoming.url.decode("latin-1").partition("?")[0]) if incoming.url else None
         api = target.api if target is not None else "other"
         status = status_of(refusal.code, api)
         request_id = self._intake.request_id(incoming.headers)
         body = error_body(refusal.code, refusal.message, api, refusal.param)
-        client.send_error(status, [(b"x-request-id", request_id.encode())], body)
+        headers = [(b"x-request-id", request_id.encode())]
+        if status == 405:
+            headers.append((b"allow", b"GET, HEAD" if api in _METHODS else b"POST"))
+        elif status == 401:
+            headers.append((b"www-authenticate", b"Bearer"))
         self._record(request_id, api, Outcome.INVALID, status, refusal.code)
+        client.send_error(status, headers, body)
 
     def closed(self, exchange: Exchange, record: Record) -> None:
         self._exchanges.discard(exchange)
         if not self._exchanges:
             self._idle.set()
-        self._on_record(record)
+        self._tell(record)
 
     def timestamp(self) -> str:
         moment = datetime.fromtimestamp(self._wall_offset_s + self.now(), UTC)
@@ -175,7 +180,7 @@ class Relay:
     # Ending
 
     async def drain(self, grace_s: float) -> None:
-        """Finish what runs and waits, for at most `grace_s`; then cut off the rest."""
+        """Finish what runs and waits, to its last byte, for at most `grace_s`; then cut off the rest."""
         self.closing = True
         self.dispatcher.scheduler.close()
         for client in list(self._clients):
@@ -183,6 +188,8 @@ class Relay:
         try:
             async with asyncio.timeout(grace_s):
                 await self._idle.wait()
+                while any(client.unwritten for client in self._clients):
+                    await asyncio.sleep(_FLUSH_S)
         except TimeoutError:
             self._log.warning("shutdown grace is over with %d requests running", len(self._exchanges))
             for exchange in list(self._exchanges):
@@ -247,18 +254,26 @@ class Relay:
         code = "no_ready_engine"
         headers = [(b"x-request-id", request_id.encode()), (b"x-gateway-reject-reason", code.encode())]
         headers += retry_headers(self.dispatcher.scheduler.retry_after_s())
-        client.send_error(status_of(code, api), headers, error_body(code, message, api))
         self._record(request_id, api, Outcome.REJECTED, status_of(code, api), code)
+        client.send_error(status_of(code, api), headers, error_body(code, message, api))
 
     def _record(self, request_id: str, api: str, outcome: Outcome, status: int, code: str) -> None:
-        self._on_record(
+        self._tell(
             refusal_record(
                 request_id, api, outcome=outcome, status=status, code=code, timestamp=self.timestamp()
             )
         )
 
+    def _tell(self, record: Record) -> None:
+        """Whoever counts and logs must not be able to keep an answer from its client."""
+        try:
+            self._on_record(record)
+        except Exception:
+            self._log.exception("the record of request %s could not be taken", record.id)
+
     def _sweep(self) -> None:
         """One timer for all timeouts of the data plane: what is due is told so."""
+        self._sweeper = self._loop.call_later(_SWEEP_S, self._sweep)
         now = self.now()
         for client in [it for it in self._clients if it.deadline <= now and it.exchange is None]:
             client.expired()
@@ -266,4 +281,7 @@ class Relay:
             exchange.expired()
         for pool in self.pools.values():
             pool.trim()
-        self._sweeper = self._loop.call_later(_SWEEP_S, self._sweep)
+
+
+def _target(path: str) -> paths.Target | None:
+    return paths.target(unquote(path, errors="replace"))

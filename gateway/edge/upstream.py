@@ -6,13 +6,16 @@ import socket
 from typing import Protocol, cast
 from urllib.parse import urlsplit
 
+from gateway.wire import http1
 from gateway.wire.reader import AnswerReader
 
 IDLE_S = 4.0
 """Idle connections are dropped before uvicorn (vLLM, SGLang) and cpp-httplib close theirs, after 5 s: a
 request on a dying connection is lost (llm-d-benchmark#1675, kserve#5446)."""
 
-_READ_HIGH_WATER_BYTES = 256 * 1024
+SETTLE_S = 1.0
+"""llama-server announces keep-alive with a stream and closes right after its last chunk (seen on build
+10434). So until an engine has kept a connection this long after a stream, none is reused after one."""
 
 
 class Attempt(Protocol):
@@ -26,12 +29,15 @@ class Attempt(Protocol):
 
     def lost(self, connection: "EngineConnection", error: Exception | None) -> None: ...
 
+    def crashed(self, error: Exception) -> None: ...
+
 
 class EngineConnection(asyncio.Protocol):
-    """At most one attempt at a time."""
+    """At most one attempt at a time. `all_written`: nothing of its request waits for the engine to read."""
 
     def __init__(self, pool: "Pool") -> None:
         self.reader = AnswerReader()
+        self.all_written = True
         self.attempt: Attempt | None = None
         self.idle_since = 0.0
         self._pool = pool
@@ -39,14 +45,18 @@ class EngineConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        # With no room for buffering, pausing tells exactly what a lost transport cannot tell any more.
+        self._transport.set_write_buffer_limits(high=0)
+
+    def pause_writing(self) -> None:
+        self.all_written = False
+
+    def resume_writing(self) -> None:
+        self.all_written = True
 
     @property
     def usable(self) -> bool:
         return self._transport is not None and not self._transport.is_closing()
-
-    @property
-    def unsent_bytes(self) -> int:
-        return self._transport.get_write_buffer_size() if self._transport is not None else 0
 
     def send(self, attempt: Attempt, head: bytes, body: bytes) -> None:
         assert self._transport is not None
@@ -89,11 +99,13 @@ class EngineConnection(asyncio.Protocol):
     def release(self) -> None:
         """The answer is complete: back to the pool, if the engine keeps the connection."""
         self.attempt = None
-        keep = self.reader.keep_alive and self.usable
+        # An engine that answered without reading the request to its end may never read the next one.
+        keep = self.reader.keep_alive and self.all_written and self.usable
+        content_type = http1.header(self.reader.headers, b"content-type") or b""
         self.reader.reset()
         if keep:
             self.resume_reading()
-            self._pool.keep(self)
+            self._pool.keep(self, streamed=content_type.startswith(b"text/event-stream"))
         else:
             self.abort()
 
@@ -122,6 +134,7 @@ class Pool:
         self._idle: list[EngineConnection] = []
         self._all: set[EngineConnection] = set()
         self._connecting: set[asyncio.Task[None]] = set()
+        self._keeps_streams = False
 
     def idle(self) -> EngineConnection | None:
         """The connection that was used last, if one is open and young enough."""
@@ -138,14 +151,25 @@ class Pool:
         self._connecting.add(task)
         task.add_done_callback(self._connecting.discard)
 
-    def keep(self, connection: EngineConnection) -> None:
+    def keep(self, connection: EngineConnection, *, streamed: bool) -> None:
         connection.idle_since = self._loop.time()
-        self._idle.append(connection)
+        if streamed and not self._keeps_streams:
+            self._loop.call_later(SETTLE_S, self._settled, connection)
+        else:
+            self._idle.append(connection)
 
     def forget(self, connection: EngineConnection) -> None:
         self._all.discard(connection)
         if connection in self._idle:
             self._idle.remove(connection)
+            if connection.idle_since > self._loop.time() - IDLE_S:
+                # The engine closed it: perhaps another program has this address now.
+                self._keeps_streams = False
+
+    def _settled(self, connection: EngineConnection) -> None:
+        if connection.usable:
+            self._keeps_streams = True
+            self._idle.append(connection)
 
     def trim(self) -> None:
         """Close what has been idle too long."""
@@ -170,6 +194,10 @@ class Pool:
             attempt.connect_failed(OSError(text))
         except OSError as error:
             attempt.connect_failed(error)
+        except Exception as error:
+            # Not a failure of the engine, but the request must not hold its lease for ever.
+            self._loop.call_exception_handler({"message": "no connection could be made", "exception": error})
+            attempt.crashed(error)
         else:
             self._tune(connection)
             self._all.add(connection)

@@ -3,20 +3,21 @@
 import asyncio
 import socket
 import struct
-from typing import Any
+from typing import Any, cast
 
 from aiohttp import web
 
 
 def reset(transport: asyncio.BaseTransport | None) -> None:
     """Ends a connection with a RST."""
-    if not isinstance(transport, asyncio.Transport) or transport.is_closing():
+    if transport is None or transport.is_closing():
         return
     sock = transport.get_extra_info("socket")
     if sock is not None:
         # Lingering for 0 s turns the close into a reset.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    transport.abort()
+    # uvloop's transports are no subclass of asyncio's, so no isinstance can tell what this one is.
+    cast(asyncio.Transport, transport).abort()
 
 
 class Listener:
@@ -28,7 +29,7 @@ class Listener:
         # Without handler_cancellation aiohttp runs a handler to its end after the client has left.
         self._runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=1.0)
         self._server: asyncio.Server | None = None
-        self._idle_timers: dict[asyncio.Transport, asyncio.TimerHandle] = {}
+        self._idle_timers: dict[asyncio.BaseTransport, asyncio.TimerHandle] = {}
 
     @property
     def connections(self) -> int:
@@ -64,19 +65,19 @@ class Listener:
         await self._runner.cleanup()
 
     def note_busy(self, transport: asyncio.BaseTransport | None) -> None:
-        if isinstance(transport, asyncio.Transport) and transport in self._idle_timers:
+        if transport in self._idle_timers:
             self._idle_timers.pop(transport).cancel()
 
     def note_idle(self, transport: asyncio.BaseTransport | None, close_after_s: float) -> None:
-        if isinstance(transport, asyncio.Transport) and not transport.is_closing():
+        if transport is not None and not transport.is_closing():
             loop = asyncio.get_running_loop()
             self._idle_timers[transport] = loop.call_later(close_after_s, self._close_idle, transport)
 
-    def _close_idle(self, transport: asyncio.Transport) -> None:
+    def _close_idle(self, transport: asyncio.BaseTransport) -> None:
         self._idle_timers.pop(transport, None)
         transport.close()
 
-    def _transports(self) -> list[asyncio.Transport]:
+    def _transports(self) -> list[asyncio.BaseTransport]:
         server = self._runner.server
         handlers = server.connections if server is not None else []
         return [handler.transport for handler in handlers if handler.transport is not None]

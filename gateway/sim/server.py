@@ -1,6 +1,7 @@
 """The simulated engine as an HTTP server: the surface of one engine kind, its faults, its own counts."""
 
 import asyncio
+import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -113,6 +114,7 @@ class SimEngine:
         )
         self._driver = Driver(self._model, settings.speed)
         self._started_at = self._wall_clock()
+        self._media_marker = f"<__media_{secrets.token_urlsafe(24)}__>"
         self._requests_seen: deque[str] = deque(maxlen=_REQUESTS_KEPT)
         self._last_headers: Mapping[str, str] = {}
         self._counted_from = Counts()
@@ -197,7 +199,7 @@ class SimEngine:
         settings = self.settings
         if settings.kind == "llamacpp":
             return [
-                get_json("/props", lambda: surface.llamacpp_props(settings)),
+                get_json("/props", lambda: surface.llamacpp_props(settings, self._media_marker)),
                 get_json("/slots", self._slots),
             ]
         if settings.kind == "sglang":

@@ -29,12 +29,13 @@ def model_list(settings: SimSettings, created: int) -> Json:
     return {"object": "list", "data": [card]}
 
 
-def llamacpp_props(settings: SimSettings) -> Json:
+def llamacpp_props(settings: SimSettings, media_marker: str) -> Json:
     return {
         "default_generation_settings": {"n_ctx": settings.context_tokens},
         "total_slots": settings.slots,
         "model_alias": settings.model,
         "model_path": f"{settings.model}.gguf",
+        "media_marker": media_marker,
         "build_info": "b10434-sim",
         "is_sleeping": False,
     }

@@ -49,7 +49,9 @@ def model_of(data: dict[str, Any]) -> str:
 
 def shown(value: object) -> str:
     """A value for an error message: short, and never a whole prompt."""
-    text = repr(value)
+    if isinstance(value, list | dict):
+        return "an array" if isinstance(value, list) else "an object"
+    text = repr(value[:60] if isinstance(value, str) else value)
     return text if len(text) <= 60 else text[:57] + "..."
 
 

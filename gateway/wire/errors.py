@@ -24,7 +24,11 @@ STATUS: dict[str, int] = {
 }
 """Agents retry 5xx but not 429 (openai/codex `retry_429 = false`): 429 is only for a client's own limit."""
 
-_OPENAI_TYPE = {400: "invalid_request_error", 401: "authentication_error", 404: "not_found_error"}
+_OPENAI_TYPE = {
+    401: "authentication_error",
+    404: "not_found_error",
+    429: "rate_limit_error",
+}
 _ANTHROPIC_TYPE = {
     400: "invalid_request_error",
     401: "authentication_error",

@@ -44,6 +44,18 @@ def _listed_in_connection(headers: Iterable[Header]) -> set[bytes]:
     return listed
 
 
+def without_upgrade(headers: Iterable[Header]) -> list[Header]:
+    """The same headers without the offer of another protocol."""
+    kept: list[Header] = []
+    for name, value in headers:
+        if name == b"connection":
+            options = [part for part in value.split(b",") if part.strip().lower() != b"upgrade"]
+            kept.append((name, b",".join(options)))
+        elif name != b"upgrade":
+            kept.append((name, value))
+    return kept
+
+
 def for_engine(headers: Iterable[Header]) -> tuple[Header, ...]:
     """A client's headers without its credentials and what belongs to its own connection."""
     items = tuple(headers)

@@ -107,7 +107,7 @@ def _message(item: Any, parts: list[str]) -> None:
         parts.append(content)
     elif content is not None:
         parts.append(_content(content))
-    if len(item) > 2:
+    if len(item) > ("role" in item) + ("content" in item):
         _extras(item, parts)
 
 
@@ -118,6 +118,8 @@ def _content(content: Any) -> str:
 
 
 def _part(part: Any) -> str:
+    if isinstance(part, str):
+        return part
     if isinstance(part, dict):
         text = part.get("text")
         if isinstance(text, str):
@@ -141,7 +143,7 @@ def _extras(item: Mapping[str, Any], parts: list[str]) -> None:
 
 def _completion(data: Mapping[str, Any]) -> _Prompt:
     prompt = data.get("prompt")
-    if not isinstance(prompt, list) or _is_ids(prompt):
+    if not isinstance(prompt, list) or int in map(type, prompt):
         return _one(prompt)
     return _several(map(_one, prompt))
 
@@ -156,7 +158,9 @@ def _one(prompt: Any) -> _Prompt:
         except OverflowError:
             packed = b""
         return _Prompt(packed, len(packed), 1, True)
-    return _Prompt(b"", 0, 1, False)
+    # llama.cpp takes ids and text mixed in one prompt, and objects with a prompt and its images.
+    text = _utf8(compact(prompt)) if prompt else b""
+    return _Prompt(text, len(text), 1, False)
 
 
 def _several(prompts: Iterable[_Prompt]) -> _Prompt:
@@ -168,7 +172,7 @@ def _several(prompts: Iterable[_Prompt]) -> _Prompt:
 
 
 def _is_ids(prompt: list[Any]) -> bool:
-    return bool(prompt) and all(type(item) is int for item in prompt)
+    return set(map(type, prompt)) == {int}
 
 
 def _embedding(data: Mapping[str, Any]) -> _Prompt:
@@ -184,6 +188,8 @@ def _documents(data: Mapping[str, Any]) -> _Prompt:
 
 def _choices(data: Mapping[str, Any]) -> int:
     n = data.get("n")
+    if isinstance(n, float) and n.is_integer():
+        n = int(n)
     return n if type(n) is int and n > 1 else 1
 
 

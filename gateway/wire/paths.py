@@ -1,5 +1,7 @@
 """Which API a path means. Tolerates a missing or doubled `/v1`, doubled and trailing slashes."""
 
+from urllib.parse import quote
+
 from msgspec import Struct
 
 _POST: dict[str, str] = {
@@ -16,6 +18,7 @@ _POST: dict[str, str] = {
 }
 _NO_V1 = frozenset(("tokenize", "detokenize"))
 _GET = frozenset(("models", "healthz", "readyz", ""))
+_PLAIN = "/:@!$&'()*+,;="
 APIS = (*_POST.values(), "models", "other")
 
 
@@ -28,8 +31,16 @@ class Target(Struct, frozen=True):
 
 
 def target(path: str) -> Target | None:
-    """The API behind a request path without its query; None where the gateway has nothing there."""
+    """The API behind a decoded request path without its query; None where the gateway has nothing there.
+
+    A path with dot segments is none of ours: an engine, or a proxy before it, would resolve them to
+    something else than what was checked here. An absolute URL (RFC 9112, section 3.2.2) counts by its path.
+    """
+    if path.startswith(("http://", "https://")):
+        path = path.partition("://")[2].partition("/")[2]
     parts = [part for part in path.split("/") if part]
+    if "." in parts or ".." in parts:
+        return None
     has_v1 = bool(parts) and parts[0] == "v1"
     while parts and parts[0] == "v1":
         del parts[0]
@@ -41,4 +52,5 @@ def target(path: str) -> Target | None:
         return Target(suffix or "root", f"/v1/{suffix}")
     if parts[0] == "models":
         return Target("models", f"/v1/{suffix}", suffix[len("models/") :])
-    return Target("other", f"/v1/{suffix}") if has_v1 else None
+    # Quoted again: line ends and spaces in a decoded path would write a request of their own to the engine.
+    return Target("other", f"/v1/{quote(suffix, _PLAIN)}") if has_v1 else None

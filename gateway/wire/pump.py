@@ -1,28 +1,37 @@
 """One answer's body on its way to the client: the identity, unless a documented rewrite applies.
 
-A pump reads along and never fails on what it reads. `feed` takes any split of the engine's bytes.
+A pump reads along and never fails on what it reads. `feed` takes any split of the engine's bytes. What it
+has seen: `started` (the answer's first token has passed, or for JSON its first byte), `failed` (an error
+that the engine sent inside a stream), `usage` (the last totals reported), `whole` (it came to its own end).
 """
 
+import json
 import re
-from typing import Protocol
 
 from gateway.core.request import Usage
 from gateway.wire import sse
+from gateway.wire.body import compact
 from gateway.wire.errors import error_event
-from gateway.wire.usage import look
+from gateway.wire.usage import look, merged
 
 MAX_HELD_BYTES = 1024 * 1024
-"""A longer event goes out in pieces: forwarding must not depend on an event's size (open-webui#24928)."""
+"""A longer event goes out in pieces, unread: forwarding must not depend on an event's size
+(open-webui#24928)."""
 
 MAX_JSON_BYTES = 8 * 1024 * 1024
 """A longer JSON answer passes without its usage being read."""
 
 _FINISHED = re.compile(rb'"finish_reason"\s*:\s*"')
-_PROGRESS = b'"prompt_progress"'
+# Sent before there is a token: llama.cpp's `return_progress`, Anthropic's and the Responses API's openings.
+_NO_TOKEN = re.compile(
+    rb'"prompt_progress"|"type"\s*:\s*"(?:ping|message_start|response\.(?:created|queued|in_progress))"'
+)
 _OVERLOAD = re.compile(
     rb'"(?:code|type|http_status_code|status)"\s*:\s*"?(?:429|503|529|SERVICE_UNAVAILABLE|overloaded)'
 )
 _OVERLOAD_TEXT = re.compile(rb"queue is full|overloaded|server busy", re.IGNORECASE)
+_TOKEN = re.compile(rb'("(?:[^"\\\r\n]|\\.)*")\s*:|"(?:[^"\\\r\n]|\\.)*"|[{}\[\]]')
+_OWNERS = ([b""], [b"", b'"message"'], [b"", b'"response"'])
 _NO_USAGE = Usage()
 
 
@@ -33,22 +42,6 @@ def is_overload(error: bytes) -> bool:
     `infer/mod.rs`, whose code is always 422).
     """
     return bool(_OVERLOAD.search(error) or _OVERLOAD_TEXT.search(error))
-
-
-class Pump(Protocol):
-    """`started`: the answer's first token (or its first byte, for JSON) has passed. `failed` holds an error
-    that the engine sent inside its answer, `usage` the last one reported."""
-
-    usage: Usage
-    started: bool
-    failed: bytes | None
-
-    def feed(self, data: bytes) -> bytes: ...
-
-    def end(self) -> bytes: ...
-
-    @property
-    def whole(self) -> bool: ...
 
 
 class JsonPump:
@@ -96,6 +89,9 @@ class SsePump:
         self._rename = _Renamer(alias) if alias else None
         self._held = b""
         self._torn = False
+        self._tail = b""
+        self._after_cr = False
+        self._dropped = False
         self._done = False
         self._finished = False
         self._events = False
@@ -106,63 +102,90 @@ class SsePump:
         return self._done or self._finished
 
     @property
-    def done(self) -> bool:
-        return self._done
-
-    @property
     def any_event(self) -> bool:
         """Whether a complete data event has passed: before it, another engine may still be tried."""
         return self._events
 
     def feed(self, data: bytes) -> bytes:
-        if self._held:
+        if self._after_cr and data:
+            self._after_cr = False
+            if data.startswith(b"\n"):
+                # The second half of a CRLF, which goes the way of its event.
+                return (b"" if self._dropped else b"\n") + self.feed(data[1:])
+        if self._torn:
+            return self._feed_torn(data)
+        known = len(self._held)
+        if known:
             data = self._held + data
             self._held = b""
-        if not data.endswith(b"\n\n") or b"\r" in data:
-            cut = sse.last_boundary(data)
+        if not data.endswith((b"\n\n", b"\r\n\r\n")):
+            cut = sse.last_boundary(data, max(0, known - sse.STRADDLE_BYTES))
             if cut < len(data):
                 self._held = data[cut:]
                 data = data[:cut]
-                if len(self._held) > MAX_HELD_BYTES:
-                    data += self._held
-                    self._held = b""
-                    self._torn = True
-            if not data:
-                return b""
-        return self._observe(data)
+            self._after_cr = not self._held and data.endswith(b"\r")
+        self._dropped = False
+        out = self._observe(data) if data else b""
+        return out + self._tear() if len(self._held) > MAX_HELD_BYTES else out
 
     def end(self) -> bytes:
-        """The half event that was held back, if any: an engine may leave out the last blank line."""
+        """The last event, if its blank line is missing: an engine may leave it out. One that was cut off
+        inside its JSON is dropped: no client can read it, and an error event must be able to follow."""
         held, self._held = self._held, b""
-        return self._observe(held) if held else b""
+        if not held or _is_cut_off(sse.data_of(held)):
+            return b""
+        out = self._observe(held)
+        self._torn = bool(out)
+        return out
 
     def truncated(self, code: str, message: str, api: str) -> bytes:
         """The in-band error that ends an answer which broke off; a half event before it is dropped."""
         self._held = b""
         return (b"\n\n" if self._torn else b"") + error_event(code, message, api)
 
+    def _tear(self) -> bytes:
+        piece, self._held = self._held, b""
+        self._torn = self.started = self._events = True
+        self._tail = piece[-sse.STRADDLE_BYTES :]
+        return piece
+
+    def _feed_torn(self, data: bytes) -> bytes:
+        """The rest of an event that went out in pieces passes unread."""
+        seen = self._tail + data
+        end = sse.first_boundary(seen)
+        if not end:
+            self._tail = seen[-sse.STRADDLE_BYTES :]
+            return data
+        self._torn = self._dropped = False
+        rest = end - len(self._tail)
+        if rest == len(data):
+            self._after_cr = data.endswith(b"\r")
+            return data
+        return data[:rest] + self.feed(data[rest:])
+
     def _observe(self, data: bytes) -> bytes:
         if not self.started:
             self._first(data)
-        if b'"usage"' in data or b'"timings"' in data or (b'"error"' in data and self.started):
+        if b'"usage"' in data or b'"timings"' in data or b'"error"' in data:
             data = self._read(data)
         if b'"finish_reason"' in data and _FINISHED.search(data):
             self._finished = True
         if not self._done and sse.has_done(data):
             self._done = True
-        return self._rename(data) if self._rename else data
+        rename = self._rename
+        if rename is None:
+            return data
+        # Mostly it is one event.
+        one = data.find(b"\n\n") + 2 == len(data) and b"\r" not in data
+        return rename(data) if one else b"".join(map(rename, sse.events(data)))
 
     def _first(self, data: bytes) -> None:
         for event in sse.events(data):
             content = sse.data_of(event)
-            if content is None:
+            if not content:
                 continue
             self._events = True
-            if b'"error"' in content:
-                self.failed = look(content).error
-                if self.failed is not None:
-                    return
-            if _PROGRESS not in content:
+            if not content.startswith(b"[DONE]") and not _NO_TOKEN.search(content) and not _error(content):
                 self.started = True
                 return
 
@@ -171,24 +194,79 @@ class SsePump:
         for event in sse.events(data):
             if b'"usage"' in event or b'"timings"' in event or b'"error"' in event:
                 content = sse.data_of(event)
-                seen = look(content) if content is not None else None
+                seen = look(content) if content else None
                 if seen is not None:
-                    self.usage = seen.usage or self.usage
                     self.failed = self.failed or seen.error
-                    if self._withhold and seen.lonely and seen.usage is not None:
-                        continue
+                    if seen.usage is not None:
+                        self.usage = merged(self.usage, seen.usage)
+                        if self._withhold and seen.lonely and seen.error is None:
+                            # Blank lines before it belong to the event before.
+                            kept.append(event[: len(event) - len(event.lstrip(b"\r\n"))])
+                            self._dropped = True
+                            continue
             kept.append(event)
+            self._dropped = False
         return b"".join(kept)
 
 
+def _error(content: bytes) -> bool:
+    return b'"error"' in content and look(content).error is not None
+
+
+def _is_cut_off(content: bytes | None) -> bool:
+    if content is None or not content.startswith((b"{", b"[")) or content.startswith(b"[DONE]"):
+        return False
+    try:
+        json.loads(content)
+    except (ValueError, RecursionError):
+        return True
+    return False
+
+
 class _Renamer:
-    """Writes the alias where the engine wrote the model's real name; quotes inside strings are escaped, so
-    an unescaped `"model":"real"` is a member and never text."""
+    """Writes the alias where the engine wrote the model's real name: in the answer's own `model`, and in the
+    one of the `message` or `response` inside it, not in a tool's arguments. Takes one JSON text or event."""
 
     def __init__(self, alias: tuple[str, str]) -> None:
         real, shown = alias
-        self._real = re.compile(rb'("model"\s*:\s*")' + re.escape(real.encode()) + rb'"')
-        self._shown = shown.encode()
+        spellings = {compact(real), json.dumps(real)}
+        spellings |= {spelling.replace("/", "\\/") for spelling in spellings}
+        names = b"|".join(re.escape(spelling.encode()) for spelling in sorted(spellings))
+        self._member = re.compile(rb'("model"\s*:\s*)(?:' + names + rb")")
+        self._shown = compact(shown).encode()
 
-    def __call__(self, data: bytes) -> bytes:
-        return self._real.sub(lambda match: match.group(1) + self._shown + b'"', data)
+    def __call__(self, text: bytes) -> bytes:
+        match = self._member.search(text)
+        if match is None:
+            return text
+        pieces: list[bytes] = []
+        done = walked = 0
+        parents: list[bytes] = []
+        while match is not None:
+            start, end = match.span()
+            # Only one brace before it, or after it, is that of the answer itself: no need to look closer.
+            own = text.count(b"{", 0, start) == 1 or text.count(b"}", end) == 1
+            if not own:
+                _walk(text, walked, start, parents)
+                walked = start
+                own = parents in _OWNERS
+            # After a backslash it is the end of some other key.
+            if own and text[start - 1 : start] != b"\\":
+                pieces += (text[done : match.end(1)], self._shown)
+                done = end
+            match = self._member.search(text, end)
+        pieces.append(text[done:])
+        return b"".join(pieces)
+
+
+def _walk(text: bytes, start: int, end: int, parents: list[bytes]) -> None:
+    """Goes on from `start` to `end`; `parents` are the keys of the objects and arrays that are open there."""
+    key = b""
+    for token in _TOKEN.finditer(text, start, end):
+        if token.group(1) is not None:
+            key = token.group(1)
+        elif token.group() in (b"{", b"["):
+            parents.append(key)
+            key = b""
+        elif token.group() in (b"}", b"]") and parents:
+            parents.pop()

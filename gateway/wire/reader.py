@@ -4,6 +4,7 @@ Parsing is llhttp's (`httptools`), which refuses conflicting lengths, bare LF an
 """
 
 from collections import deque
+from typing import Any
 
 import httptools
 from msgspec import Struct
@@ -31,80 +32,131 @@ class _HeadTooLarge(Exception):
     pass
 
 
+class _Surplus(Exception):
+    """An answer that nobody asked for, right behind the one that was."""
+
+
+_HEAD_LIMIT = f"The head is larger than {MAX_HEAD_BYTES} bytes."
+
+
 class _Collector:
     """What llhttp's callbacks for a head have in common."""
 
     def __init__(self) -> None:
         self.headers: list[Header] = []
+        self.in_head = False
         self._head_bytes = 0
+        self._headers = 0
+        self._stalled_bytes = 0
+
+    def on_message_begin(self) -> None:
+        self.headers = []
+        self.in_head = True
+        self._head_bytes = self._headers = 0
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self.headers.append((name.lower(), value))
+        self._stalled_bytes = 0
+        self._headers += 1
         self._count(len(name) + len(value) + 4)
-        if len(self.headers) > MAX_HEADERS:
+        if self._headers > MAX_HEADERS:
             raise _HeadTooLarge(f"The head has more than {MAX_HEADERS} headers.")
+        # Trailers are dropped (RFC 9110, section 6.5.1): a credential or a route must not come in by them.
+        if self.in_head:
+            self.headers.append((name.lower(), value))
+
+    def on_chunk_header(self) -> None:
+        self._stalled_bytes = 0
 
     def _count(self, size: int) -> None:
         self._head_bytes += size
         if self._head_bytes > MAX_HEAD_BYTES:
-            raise _HeadTooLarge(f"The head is larger than {MAX_HEAD_BYTES} bytes.")
+            raise _HeadTooLarge(_HEAD_LIMIT)
+
+    def _parse(self, parser: Any, data: bytes) -> None:
+        """llhttp keeps a header to itself until its last byte is there, however long it gets."""
+        self._stalled_bytes += len(data)
+        parser.feed_data(data)
+        if self._stalled_bytes > MAX_HEAD_BYTES:
+            raise _HeadTooLarge(_HEAD_LIMIT)
 
 
 class RequestReader(_Collector):
     """Feeds on a client's bytes. Whole requests stand in `ready`, in order.
 
-    `refusal` is set for a body over `max_body_bytes`: its rest is read and dropped, `drained` tells when
-    that is done. `wants_continue` is set while a client waits for `100 Continue`. `reading` is true between a
-    request's first byte and its last, `in_head` until its head is complete.
+    `refusal` is set for a body over `max_body_bytes`: its rest is read and dropped, and nothing gets ready
+    any more. `wants_continue` is set while a client waits for `100 Continue`. `reading` is true between a
+    request's first byte and its last, `in_head` until its head is complete. What follows a request with
+    `Connection: close` is ignored.
     """
 
     def __init__(self, max_body_bytes: int) -> None:
         super().__init__()
         self.ready: deque[Incoming] = deque()
         self.refusal: BadRequest | None = None
-        self.drained = False
         self.wants_continue = False
         self.reading = False
-        self.in_head = False
         self._max_body_bytes = max_body_bytes
         self._url = b""
         self._pieces: list[bytes] = []
         self._size = 0
-        self._unparsed = 0
+        self._over = False
         self._parser = httptools.HttpRequestParser(self)
 
     def feed(self, data: bytes) -> None:
         """Raises `BadRequest` for what is no HTTP/1.1; the connection cannot go on after that."""
+        if self._over:
+            return
         try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            raise BadRequest("This endpoint does not speak the protocol named in 'upgrade'.") from None
+            self._parse(self._parser, data)
+        except httptools.HttpParserUpgrade as upgrade:
+            self._stay(data[upgrade.args[0] :])
+        except _HeadTooLarge as error:
+            raise BadRequest(str(error), param="headers") from None
         except httptools.HttpParserCallbackError as error:
             raise BadRequest(str(error.__context__), param="headers") from None
         except httptools.HttpParserError as error:
-            raise BadRequest(f"Not a valid HTTP/1.1 request: {error}.") from None
+            if not self._over:
+                raise BadRequest(f"Not a valid HTTP/1.1 request: {error}.") from None
+
+    def _stay(self, rest: bytes) -> None:
+        """Go on with HTTP/1.1 where the client offers another protocol, as a server may (RFC 9110, section
+        7.8): Java's HttpClient offers h2c with every first request. llhttp would drop the body, so it gets
+        the head again without the offer."""
+        method = self._parser.get_method()
+        if method == b"CONNECT":
+            raise BadRequest("This endpoint is no proxy: it does not take CONNECT.")
+        if self.refusal is not None:
+            return
+        version = self._parser.get_http_version().encode()
+        lines = [b"%b %b HTTP/%b" % (method, self._url, version)]
+        lines += [b"%b: %b" % item for item in http1.without_upgrade(self.headers)]
+        self._parser = httptools.HttpRequestParser(self)
+        self.feed(b"\r\n".join(lines) + b"\r\n\r\n" + rest)
 
     def on_message_begin(self) -> None:
-        self.headers = []
+        super().on_message_begin()
         self._url = b""
         self._pieces = []
-        self._size = self._head_bytes = 0
-        self.reading = self.in_head = True
+        self._size = 0
+        self.reading = True
 
     def on_url(self, url: bytes) -> None:
+        self._stalled_bytes = 0
         self._url += url
         self._count(len(url))
 
     def on_headers_complete(self) -> None:
         self.in_head = False
+        self._stalled_bytes = 0
         length = http1.header(self.headers, b"content-length")
         if length is not None and int(length) > self._max_body_bytes:
             self._refuse(int(length))
         elif http1.is_listed(self.headers, b"expect", b"100-continue"):
-            self.wants_continue = True
+            self.wants_continue = self._parser.get_http_version() != "1.0"
 
     def on_body(self, data: bytes) -> None:
         self.wants_continue = False
+        self._stalled_bytes = 0
         self._size += len(data)
         if self._size > self._max_body_bytes:
             self._refuse(None)
@@ -112,9 +164,11 @@ class RequestReader(_Collector):
             self._pieces.append(data)
 
     def on_message_complete(self) -> None:
+        if self._parser.should_upgrade():
+            return
         self.wants_continue = self.reading = False
+        self._over = not self._parser.should_keep_alive()
         if self.refusal is not None:
-            self.drained = True
             return
         pieces = self._pieces
         self.ready.append(
@@ -123,7 +177,7 @@ class RequestReader(_Collector):
                 url=self._url,
                 headers=self.headers,
                 body=pieces[0] if len(pieces) == 1 else b"".join(pieces),
-                keep_alive=self._parser.should_keep_alive(),
+                keep_alive=not self._over,
                 http10=self._parser.get_http_version() == "1.0",
             )
         )
@@ -140,28 +194,30 @@ class RequestReader(_Collector):
 
 class AnswerReader(_Collector):
     """Feeds on an engine's bytes, for one answer after another. After each `feed`: `status` is set once
-    the head is complete, `take` gives the body bytes that came, `complete` says that it was the last."""
+    the head is complete, `take` gives the body bytes that came, `complete` says that it was the last. Bytes
+    after that answer are dropped, and `keep_alive` is false then."""
 
     def __init__(self) -> None:
         super().__init__()
         self.status = 0
         self.complete = False
         self.keep_alive = False
-        self.any_byte = False
         self._pieces: list[bytes] = []
         self._parser = httptools.HttpResponseParser(self)
 
     def feed(self, data: bytes) -> None:
         """Raises `ValueError` for what is no HTTP/1.1 answer."""
-        self.any_byte = True
         try:
-            self._parser.feed_data(data)
+            self._parse(self._parser, data)
         except httptools.HttpParserUpgrade:
             raise ValueError("the engine switched protocols") from None
-        except httptools.HttpParserCallbackError as error:
-            raise ValueError(str(error.__context__)) from None
+        except _HeadTooLarge as error:
+            raise ValueError(str(error)) from None
         except httptools.HttpParserError as error:
-            raise ValueError(f"the engine's answer is not valid HTTP/1.1: {error}") from None
+            if not self.complete:
+                cause = error.__context__ or f"the engine's answer is not valid HTTP/1.1: {error}"
+                raise ValueError(str(cause)) from None
+            self.keep_alive = False
 
     def take(self) -> bytes:
         pieces, self._pieces = self._pieces, []
@@ -180,18 +236,22 @@ class AnswerReader(_Collector):
     def reset(self) -> None:
         """Ready for the next answer on the same connection."""
         self.status = 0
-        self.complete = self.any_byte = False
+        self.complete = self.keep_alive = False
 
     def on_message_begin(self) -> None:
-        self.headers = []
-        self._head_bytes = 0
+        if self.complete:
+            raise _Surplus
+        super().on_message_begin()
 
     def on_headers_complete(self) -> None:
+        self.in_head = False
+        self._stalled_bytes = 0
         status = self._parser.get_status_code()
         if status >= 200:
             self.status = status
 
     def on_body(self, data: bytes) -> None:
+        self._stalled_bytes = 0
         self._pieces.append(data)
 
     def on_message_complete(self) -> None:

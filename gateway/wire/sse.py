@@ -9,14 +9,29 @@ from collections.abc import Iterator
 _BLANK_LINE = re.compile(rb"(?:\r\n|\n|\r(?!\n)){2}")
 _DONE = re.compile(rb"(?:^|[\r\n])data: ?\[DONE\]")
 _LINE = re.compile(rb"\r\n|\n|\r")
+_BOM = b"\xef\xbb\xbf"
+
+STRADDLE_BYTES = 3
+"""All of a blank line (CRLF CRLF) but its last byte."""
 
 
-def last_boundary(buffer: bytes) -> int:
-    """Index just past the last blank line, 0 where no event is complete."""
-    if b"\r" not in buffer:
-        return buffer.rfind(b"\n\n") + 2 if b"\n\n" in buffer else 0
+def first_boundary(buffer: bytes) -> int:
+    """Index just past the first blank line, 0 where no event is complete."""
+    match = _BLANK_LINE.search(buffer)
+    return match.end() if match else 0
+
+
+def last_boundary(buffer: bytes, start: int = 0) -> int:
+    """Index just past the last blank line, 0 where no event is complete.
+
+    Looks from `start` on: of bytes that held no boundary before more came, only the last `STRADDLE_BYTES`
+    must be looked at again.
+    """
+    if buffer.find(b"\r", start) < 0:
+        end = buffer.rfind(b"\n\n", start)
+        return end + 2 if end >= 0 else 0
     end = 0
-    for match in _BLANK_LINE.finditer(buffer):
+    for match in _BLANK_LINE.finditer(buffer, start):
         end = match.end()
     return end
 
@@ -39,7 +54,7 @@ def events(complete: bytes) -> Iterator[bytes]:
 def data_of(event: bytes) -> bytes | None:
     """The event's data lines joined by LF; None where it has none (a comment, say)."""
     lines = []
-    for line in _LINE.split(event):
+    for line in _LINE.split(event.removeprefix(_BOM)):
         if line.startswith(b"data:"):
             value = line[5:]
             lines.append(value[1:] if value.startswith(b" ") else value)

@@ -1,11 +1,16 @@
 """What an answer says about its own cost: tokens, cached tokens, the engine's timings."""
 
-from typing import Any
+from typing import TypeVar
 
 import msgspec
 from msgspec import Struct
 
 from gateway.core.request import Usage
+
+_Number = TypeVar("_Number", int, float)
+
+# msgspec takes no value but null for `Raw | None`.
+_ABSENT = msgspec.Raw()
 
 
 class _Details(Struct):
@@ -20,6 +25,7 @@ class _Reported(Struct):
     output_tokens: int | None = None
     input_tokens_details: _Details | None = None
     cache_read_input_tokens: int | None = None
+    cache_creation_input_tokens: int | None = None
 
 
 class _Timings(Struct):
@@ -32,11 +38,20 @@ class _Timings(Struct):
     predicted_ms: float | None = None
 
 
+class _Inner(Struct):
+    """Anthropic's `message_start` has its usage in `message`, the Responses API everything in `response`."""
+
+    usage: _Reported | None = None
+    error: msgspec.Raw = _ABSENT
+
+
 class _Body(Struct):
     choices: list[msgspec.Raw] | None = None
     usage: _Reported | None = None
     timings: _Timings | None = None
-    error: msgspec.Raw | None = None
+    error: msgspec.Raw = _ABSENT
+    message: msgspec.Raw = _ABSENT
+    response: msgspec.Raw = _ABSENT
 
 
 class Seen(Struct, frozen=True):
@@ -48,47 +63,88 @@ class Seen(Struct, frozen=True):
 
 
 _NOTHING = Seen(None, None, False)
+_UNKNOWN = Usage()
 _decode = msgspec.json.Decoder(_Body).decode
+_decode_inner = msgspec.json.Decoder(_Inner).decode
 
 
 def look(data: bytes) -> Seen:
     """Read usage and error out of a JSON object; anything unreadable is nothing seen, never a failure."""
     try:
         body = _decode(data)
+        inner = _inner(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return _NOTHING
-    error = bytes(body.error) if body.error is not None else None
-    return Seen(usage_of(body), error if error != b"null" else None, body.choices == [])
+    return Seen(
+        usage_of(body.usage or inner.usage, body.timings),
+        _present(body.error) or _present(inner.error),
+        body.choices == [],
+    )
 
 
-def usage_of(body: Any) -> Usage | None:
+def _present(raw: msgspec.Raw) -> bytes | None:
+    value = bytes(raw)
+    return value if value not in (b"", b"null") else None
+
+
+def _inner(body: _Body) -> _Inner:
+    for raw in (body.message, body.response):
+        # A `message` may also be the text of an error.
+        if bytes(raw).startswith(b"{"):
+            return _decode_inner(raw)
+    return _Inner()
+
+
+def usage_of(reported: _Reported | None, timings: _Timings | None) -> Usage | None:
     """`prompt_tokens` includes cached ones in OpenAI's form and excludes them in Anthropic's."""
-    reported, timings = body.usage, body.timings
     if reported is None and timings is None:
         return None
-    prompt = completion = cached = None
-    if reported is not None:
-        details = reported.prompt_tokens_details or reported.input_tokens_details
-        cached = details.cached_tokens if details is not None else None
-        prompt = reported.prompt_tokens
-        completion = reported.completion_tokens
-        if prompt is None and reported.input_tokens is not None:
-            prompt, completion = reported.input_tokens, reported.output_tokens
-            if reported.cache_read_input_tokens is not None:
-                cached = reported.cache_read_input_tokens
-                prompt += cached
-    if timings is not None and timings.cache_n is not None and timings.prompt_n is not None:
-        cached = timings.cache_n if cached is None else cached
-        prompt = timings.cache_n + timings.prompt_n if prompt is None else prompt
-    if timings is not None and completion is None:
-        completion = timings.predicted_n
+    stated = _stated(reported) if reported is not None else _UNKNOWN
+    return merged(_timed(timings), stated) if timings is not None else stated
+
+
+def _stated(reported: _Reported) -> Usage:
+    details = reported.prompt_tokens_details or reported.input_tokens_details
+    cached = _count(details.cached_tokens) if details is not None else None
+    read, written = _count(reported.cache_read_input_tokens), _count(reported.cache_creation_input_tokens)
+    prompt = _count(reported.prompt_tokens)
+    if prompt is None:
+        prompt = _count(reported.input_tokens)
+        if prompt is not None:
+            prompt += (read or 0) + (written or 0)
+    completion = _count(reported.completion_tokens)
     return Usage(
-        prompt_tokens=_count(prompt),
-        completion_tokens=_count(completion),
-        cached_tokens=_count(cached),
-        prefill_s=_seconds(timings.prompt_ms if timings else None),
-        decode_s=_seconds(timings.predicted_ms if timings else None),
+        prompt_tokens=prompt,
+        completion_tokens=_count(reported.output_tokens) if completion is None else completion,
+        cached_tokens=read if cached is None else cached,
     )
+
+
+def _timed(timings: _Timings) -> Usage:
+    cached, evaluated = _count(timings.cache_n), _count(timings.prompt_n)
+    return Usage(
+        prompt_tokens=None if cached is None or evaluated is None else cached + evaluated,
+        completion_tokens=_count(timings.predicted_n),
+        cached_tokens=cached,
+        prefill_s=_seconds(timings.prompt_ms),
+        decode_s=_seconds(timings.predicted_ms),
+    )
+
+
+def merged(earlier: Usage, later: Usage) -> Usage:
+    """What both say, the later one where they differ. Streams report running totals, sometimes in parts:
+    Anthropic's `message_delta` may leave out what `message_start` told (ai-gateway#2236)."""
+    return Usage(
+        prompt_tokens=_either(later.prompt_tokens, earlier.prompt_tokens),
+        completion_tokens=_either(later.completion_tokens, earlier.completion_tokens),
+        cached_tokens=_either(later.cached_tokens, earlier.cached_tokens),
+        prefill_s=_either(later.prefill_s, earlier.prefill_s),
+        decode_s=_either(later.decode_s, earlier.decode_s),
+    )
+
+
+def _either(value: _Number | None, default: _Number | None) -> _Number | None:
+    return default if value is None else value
 
 
 def _count(value: int | None) -> int | None:

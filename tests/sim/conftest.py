@@ -1,12 +1,21 @@
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
 import aiohttp
 import pytest
+import uvloop
 from sim_client import Json, Start
 
 from gateway.sim.server import SimEngine
 from gateway.sim.settings import SimSettings
+
+
+def pytest_asyncio_loop_factories(config, item):
+    """Tests run the simulated engine on uvloop beside the gateway; the program runs it on asyncio's loop."""
+    if item.path.name == "test_sim_command.py":
+        return None
+    return {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 
 
 @pytest.fixture

@@ -208,3 +208,14 @@ def test_settings_that_no_engine_could_have_are_refused():
         SimSettings(kind="ollama")
     with pytest.raises(ValueError, match="slots"):
         SimSettings(slots=0)
+
+
+async def test_each_llamacpp_process_has_a_media_marker_of_its_own(
+    start: Start, client: aiohttp.ClientSession
+):
+    engine = await start("llamacpp")
+    first = (await get(client, engine, "/props"))["media_marker"]
+    assert (await get(client, engine, "/props"))["media_marker"] == first
+    await engine.close()
+    await engine.start()
+    assert (await get(client, engine, "/props"))["media_marker"] != first

@@ -1,0 +1,191 @@
+from core_values import engine, facts, request, text, usage
+
+from gateway.core.engine import Engine, Residency
+from gateway.core.index import (
+    DEFAULT_BYTES_PER_TOKEN,
+    HOST_COPY_TOKENS,
+    UNKNOWN_BOUND_TOKENS,
+    Index,
+)
+from gateway.core.request import Grant, Request, Route, Usage
+
+
+def index_of(*engines: Engine) -> Index:
+    return Index({it.name: it for it in engines})
+
+
+def grant_of(it: Request, predicted: int = 0) -> Grant:
+    return Grant(
+        key=it.key,
+        engine="a",
+        route=Route.ONLY,
+        attempt=1,
+        width=1,
+        predicted_tokens=predicted,
+        best_tokens=predicted,
+        queue_s=0.0,
+    )
+
+
+def ran(index: Index, a: Engine, it: Request, used: Usage, predicted: int = 0) -> None:
+    index.begin(a.name, it)
+    index.delivered(a, it, grant_of(it, predicted), used)
+    index.end(a.name, it.key)
+
+
+def test_a_prompt_that_nobody_has_is_all_uncached() -> None:
+    a = engine()
+    assert index_of(a).match_tokens(a, request(1, text(1000, "x"))) == (1000, 0, 0)
+
+
+def test_a_prompt_without_blocks_has_at_least_one_token() -> None:
+    a = engine()
+    assert index_of(a).match_tokens(a, request(1, b"hi")) == (1, 0, 0)
+    assert index_of(a).match_tokens(a, request(1, b"")) == (1, 0, 0)
+
+
+def test_matches_are_in_tokens_and_apart_by_resident_and_pending() -> None:
+    a = engine()
+    index = index_of(a)
+    prompt = text(1024, "x")
+    index.begin("a", request(1, prompt[: 640 * 4]))
+    index.confirm("a", 1)
+    index.begin("a", request(2, prompt[: 960 * 4]))
+    assert index.match_tokens(a, request(3, prompt)) == (1024, 640, 320)
+
+
+def test_the_last_token_is_never_cached() -> None:
+    a = engine()
+    index = index_of(a)
+    index.begin("a", request(1, text(640, "x")))
+    index.confirm("a", 1)
+    assert index.match_tokens(a, request(2, text(640, "x"))) == (640, 639, 0)
+
+
+def test_matches_are_floored_to_the_engines_own_block() -> None:
+    a = engine()
+    a.facts = facts(block_tokens=16)
+    index = index_of(a)
+    index.begin("a", request(1, text(640, "x")))
+    index.confirm("a", 1)
+    assert index.match_tokens(a, request(2, text(640, "x"))) == (640, 624, 0)
+
+
+def test_a_request_without_blocks_is_in_no_cache() -> None:
+    a = engine()
+    index = index_of(a)
+    index.begin("a", request(1, b"short"))
+    index.confirm("a", 1)
+    index.end("a", 1)
+    assert index.size("a")[0] == 0
+
+
+def test_bytes_per_token_are_learned_for_each_model() -> None:
+    a = engine()
+    index = index_of(a)
+    ran(index, a, request(1, text(640, "x")), usage(1280))
+    assert index.bytes_per_token(request(2)) == 2.0
+    assert index.bytes_per_token(request(2, model="other")) == DEFAULT_BYTES_PER_TOKEN
+    ran(index, a, request(3, text(640, "x")), usage(640))
+    assert index.bytes_per_token(request(4)) == 2.4
+
+
+def test_a_ratio_beyond_belief_is_clamped() -> None:
+    a = engine()
+    index = index_of(a)
+    ran(index, a, request(1, text(640, "x")), usage(100_000))
+    assert index.bytes_per_token(request(2)) == 1.0
+    ran(index, a, request(3, text(10_000, "x"), model="n"), usage(40))
+    assert index.bytes_per_token(request(4, model="n")) == 16.0
+
+
+def test_token_ids_have_their_own_size_and_teach_nothing() -> None:
+    a = engine()
+    index = index_of(a)
+    ran(index, a, request(1, text(640, "x"), token_ids=True), usage(100))
+    assert index.bytes_per_token(request(2)) == DEFAULT_BYTES_PER_TOKEN
+    ran(index, a, request(3, text(640, "x")), usage(1280))
+    assert index.bytes_per_token(request(4, token_ids=True)) == 4.0
+
+
+def test_unknown_and_tiny_prompt_counts_teach_nothing() -> None:
+    a = engine()
+    index = index_of(a)
+    ran(index, a, request(1, text(640, "x")), Usage())
+    ran(index, a, request(2, text(640, "x")), usage(31))
+    ran(index, a, request(3, b"no block"), usage(640))
+    assert index.bytes_per_token(request(4)) == DEFAULT_BYTES_PER_TOKEN
+
+
+def test_an_answer_that_came_without_a_first_token_confirms_its_prompt() -> None:
+    a = engine()
+    index = index_of(a)
+    ran(index, a, request(1, text(640, "x")), Usage())
+    assert index.match_tokens(a, request(2, text(700, "x")))[1] == 640
+
+
+def test_the_bound_follows_the_engines_kv_and_the_learned_ratio() -> None:
+    a = engine()
+    a.facts = facts(kv_tokens=6400)
+    index = index_of(a)
+    assert index.size("a") == (0, 100)
+    ran(index, a, request(1, text(640, "x")), usage(1280))
+    assert index.size("a")[1] == 50
+
+
+def test_an_unknown_kv_size_has_a_bound_all_the_same() -> None:
+    assert index_of(engine()).size("a")[1] == UNKNOWN_BOUND_TOKENS * 4 // 256
+
+
+def test_a_restart_forgets() -> None:
+    a = engine()
+    index = index_of(a)
+    ran(index, a, request(1, text(640, "x")), Usage())
+    index.forget("a")
+    assert index.size("a")[0] == 0
+
+
+def test_new_facts_of_the_same_kind_keep_what_is_known() -> None:
+    a = engine()
+    index = index_of(a)
+    ran(index, a, request(1, text(640, "x")), Usage())
+    a.facts = facts(kv_tokens=640)
+    index.fit(a)
+    assert index.size("a") == (10, 10)
+
+
+def test_an_engine_found_to_keep_prompts_in_slots_gets_such_a_cache() -> None:
+    a = engine()
+    index = index_of(a)
+    ran(index, a, request(1, text(640, "x")), Usage())
+    a.facts = facts(2, residency=Residency.SLOTS)
+    index.fit(a)
+    assert index.size("a") == (0, HOST_COPY_TOKENS * 4 // 256)
+    ran(index, a, request(2, text(640, "x")), usage(640))
+    index.fit(a)
+    assert index.size("a")[0] == 10
+    a.facts = facts(2)
+    index.fit(a)
+    assert index.size("a")[0] == 0
+
+
+def test_slots_that_disappear_take_their_prompts_along() -> None:
+    a = engine()
+    a.facts = facts(2, residency=Residency.SLOTS)
+    index = index_of(a)
+    for key, name in enumerate("xy"):
+        ran(index, a, request(key, text(640, name)), Usage())
+    a.facts = facts(1, residency=Residency.SLOTS)
+    index.fit(a)
+    assert index.match_tokens(a, request(8, text(640, "x")))[1] == 0
+    assert index.match_tokens(a, request(9, text(640, "y")))[1] == 639
+
+
+def test_a_host_copy_that_did_not_come_is_given_up() -> None:
+    a = engine()
+    a.facts = facts(1, residency=Residency.SLOTS)
+    index = index_of(a)
+    ran(index, a, request(1, text(640, "x")), usage(640))
+    ran(index, a, request(2, text(640, "y")), usage(640))
+    ran(index, a, request(3, text(640, "x")), usage(640, 0), predicted=639)
+    assert index.size("a") == (10, 0)

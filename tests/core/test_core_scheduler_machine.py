@@ -1,0 +1,277 @@
+"""Any order of calls on the scheduler: what must hold after each, and once all is over."""
+
+from core_values import discovered, facts, probed, request, text
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+)
+
+from gateway.core.engine import Engine, LoadReport, Probe, Residency
+from gateway.core.events import Reported, Restarted
+from gateway.core.prefix import PooledCache
+from gateway.core.request import Grant, Outcome, Reason, Rejection, Request, Usage
+from gateway.core.router import POLICIES, Policy
+from gateway.core.scheduler import Limits, Scheduler, Step
+from gateway.core.slotcache import SlotCache
+from gateway.core.view import snapshot
+
+NAMES = ("pool", "slots", "both")
+BASE = text(320, "s")
+PROMPTS = [b"", BASE, BASE + text(200, "x"), BASE + text(400, "x"), BASE + text(300, "y"), text(500, "z")]
+
+names = st.sampled_from(NAMES)
+spans_s = st.sampled_from([0.0, 0.05, 0.4, 3.0, 31.0])
+usages = st.builds(
+    Usage,
+    prompt_tokens=st.none() | st.integers(100, 900),
+    cached_tokens=st.none() | st.integers(0, 100),
+    completion_tokens=st.none() | st.integers(0, 50),
+)
+
+
+class SchedulerMachine(RuleBasedStateMachine):
+    """`waiting` and `running` say what each request that has not ended is in; no key is used twice."""
+
+    keys = Bundle("keys")
+
+    @initialize(
+        policy=st.sampled_from(POLICIES),
+        max_queue=st.sampled_from([0, 2, 100]),
+        max_queue_bytes=st.sampled_from([150, 10_000]),
+        draw=st.sampled_from([0.0, 0.45, 0.99]),
+    )
+    def start(self, policy: Policy, max_queue: int, max_queue_bytes: int, draw: float) -> None:
+        self.now = 100.0
+        self.next_key = 0
+        self.waiting: dict[int, Request] = {}
+        self.running: dict[int, Grant] = {}
+        self.requests: dict[int, Request] = {}
+        self.closed = False
+        self.scheduler = Scheduler(
+            [Engine(name, f"http://{name}") for name in NAMES],
+            Limits(max_queue=max_queue, max_queue_bytes=max_queue_bytes),
+            policy,
+            lambda: draw,
+        )
+        discovered(self.scheduler, "pool", facts(2, kv_tokens=2000), self.now)
+        discovered(self.scheduler, "slots", facts(4, residency=Residency.SLOTS), self.now)
+        discovered(self.scheduler, "both", facts(2, models=("m", "n"), block_tokens=16), self.now)
+        for name in NAMES:
+            probed(self.scheduler, name, Probe.OK, self.now)
+
+    # Requests
+
+    @rule(
+        target=keys,
+        prompt=st.sampled_from(PROMPTS),
+        width=st.sampled_from([0, 1, 1, 1, 2, 4]),
+        model=st.sampled_from("mmmn"),
+        priority=st.integers(0, 2),
+        session=st.integers(0, 3),
+        body_bytes=st.sampled_from([10, 100, 200]),
+        max_wait_s=st.sampled_from([1.0, 120.0]),
+    )
+    def offer(self, prompt: bytes, width: int, model: str, priority: int, **more: float) -> int:
+        self.next_key += 1
+        it = request(
+            self.next_key,
+            prompt,
+            model=model,
+            width=width,
+            priority=priority,
+            session=int(more["session"]),
+            body_bytes=int(more["body_bytes"]),
+            max_wait_s=more["max_wait_s"],
+        )
+        nobody_waits = not self.scheduler.queue
+        free = [
+            engine
+            for engine in self.scheduler.engines.values()
+            if engine.serves(model) and engine.free >= engine.width_here(width)
+        ]
+        self.waiting[it.key] = self.requests[it.key] = it
+        step = self.scheduler.offer(it, self.now)
+        if nobody_waits and free:
+            assert not any(getattr(d, "reason", None) is Reason.QUEUE_FULL for d in step.decisions)
+        if width == 0 and not self.closed and any(e.serves(model) for e in self.scheduler.engines.values()):
+            assert any(isinstance(d, Grant) and d.key == it.key for d in step.decisions)
+        self.carry_out(step)
+        return it.key
+
+    @rule(key=keys)
+    def first_token(self, key: int) -> None:
+        self.scheduler.first_token(key, self.now)
+        # It may have brought an engine back; whoever waits for that is placed at the next event.
+        self.carry_out(self.scheduler.tick(self.now))
+
+    @rule(key=keys, reached=st.booleans())
+    def retry(self, key: int, reached: bool) -> None:
+        self.left_its_engine(key)
+        self.carry_out(self.scheduler.retry(key, self.now, reached=reached))
+
+    @rule(key=keys)
+    def decline(self, key: int) -> None:
+        self.left_its_engine(key)
+        self.carry_out(self.scheduler.decline(key, self.now))
+
+    @rule(key=keys, outcome=st.sampled_from(Outcome), usage=usages, reached=st.booleans())
+    def finish(self, key: int, outcome: Outcome, usage: Usage, reached: bool) -> None:
+        self.finish_as(key, outcome, usage, reached)
+
+    def finish_as(self, key: int, outcome: Outcome, usage: Usage, reached: bool) -> None:
+        self.waiting.pop(key, None)
+        self.running.pop(key, None)
+        self.carry_out(self.scheduler.finish(key, outcome, usage, self.now, reached=reached))
+
+    @rule(key=keys)
+    def leave(self, key: int) -> None:
+        self.finish_as(key, Outcome.CLIENT_DISCONNECT, Usage(), True)
+
+    # Engines
+
+    @rule(
+        name=names,
+        slots=st.integers(1, 4),
+        residency=st.sampled_from([Residency.POOL, Residency.POOL, Residency.SLOTS]),
+        models=st.sampled_from([("m",), ("m", "n"), ("n",)]),
+    )
+    def discover(self, name: str, slots: int, residency: Residency, models: tuple[str, ...]) -> None:
+        what = facts(slots, models=models, kv_tokens=600 * slots, residency=residency)
+        self.carry_out(discovered(self.scheduler, name, what, self.now))
+
+    @rule(name=names, probe=st.sampled_from([*Probe, Probe.OK, Probe.OK, Probe.OK]))
+    def probe(self, name: str, probe: Probe) -> None:
+        self.carry_out(probed(self.scheduler, name, probe, self.now))
+
+    @rule(name=names, running=st.none() | st.integers(0, 5), waiting=st.none() | st.integers(0, 2))
+    def report(self, name: str, running: int | None, waiting: int | None) -> None:
+        self.now += 0.2
+        report = LoadReport(asked_at=self.now, running=running, waiting=waiting)
+        self.carry_out(self.scheduler.update(name, Reported(report=report), self.now))
+
+    @rule(name=names)
+    def restart(self, name: str) -> None:
+        self.carry_out(self.scheduler.update(name, Restarted(), self.now))
+
+    @rule(name=names, on=st.sampled_from([True, False, False]))
+    def drain(self, name: str, on: bool) -> None:
+        self.carry_out(self.scheduler.drain(name, on, self.now))
+
+    @rule(name=names, quota=st.none() | st.integers(0, 5))
+    def set_quota(self, name: str, quota: int | None) -> None:
+        self.carry_out(self.scheduler.set_quota(name, quota, self.now))
+
+    # Time
+
+    @rule(seconds=spans_s)
+    def tick(self, seconds: float) -> None:
+        self.now += seconds
+        self.carry_out(self.scheduler.tick(self.now))
+        due = self.scheduler.next_deadline()
+        assert due is None or due > self.now
+
+    @precondition(lambda self: self.next_key > 10)
+    @rule()
+    def close(self) -> None:
+        self.closed = True
+        self.scheduler.close()
+
+    # What must hold
+
+    def left_its_engine(self, key: int) -> None:
+        if self.running.pop(key, None) is not None:
+            self.waiting[key] = self.requests[key]
+
+    def carry_out(self, step: Step) -> None:
+        """Each decision is for a request that waits for one: granted once, or rejected for good."""
+        for decision in step.decisions:
+            it = self.waiting.pop(decision.key)
+            engines = self.scheduler.engines
+            if isinstance(decision, Rejection):
+                assert decision.message
+                assert 1.0 <= decision.retry_after_s <= 60.0
+                continue
+            engine = engines[decision.engine]
+            assert engine.serves(it.model)
+            assert decision.width == min(it.width, engine.facts.slots)
+            assert 0 <= decision.predicted_tokens <= decision.best_tokens
+            assert decision.queue_s >= 0.0
+            limit = engine.facts.slots if engine.quota is None else min(engine.facts.slots, engine.quota)
+            assert decision.width == 0 or engine.in_flight + engine.cooling_width <= limit - engine.foreign
+            self.running[decision.key] = decision
+        assert step.want == {it.name: it.in_flight for it in self.scheduler.engines.values()}
+
+    @invariant()
+    def what_runs_is_counted(self) -> None:
+        for name, engine in self.scheduler.engines.items():
+            mine = [it for it in self.running.values() if it.engine == name]
+            assert engine.in_flight == sum(it.width for it in mine)
+            assert set(engine.leases) == {it.key for it in mine}
+            assert engine.cooling_width == sum(it.width for it in engine.cooling) >= 0
+            assert all(it.width > 0 for it in engine.cooling)
+            assert engine.usable >= 0
+            assert engine.pending_prefill_tokens == sum(
+                it.prefill_tokens for it in engine.leases.values() if it.first_token_at is None
+            )
+            assert engine.slot_idle_while_waiting_s >= 0.0
+
+    @invariant()
+    def what_waits_is_queued(self) -> None:
+        queue = self.scheduler.queue
+        assert {it.request.key for it in queue} == set(self.waiting)
+        assert len(queue) == len(self.waiting)
+        assert queue.bytes == sum(it.body_bytes for it in self.waiting.values())
+        assert set(self.scheduler.entries) == set(self.waiting) | set(self.running)
+
+    @invariant()
+    def the_first_in_line_does_not_wait_beside_room_everywhere(self) -> None:
+        for waiting in self.scheduler.queue:
+            entry = self.scheduler.entries[waiting.request.key]
+            engines = [
+                engine
+                for engine in self.scheduler.engines.values()
+                if engine.serves(waiting.request.model) and engine.name not in entry.excluded
+            ]
+            width = max(1, waiting.request.width)
+            assert not engines or not all(engine.has_room(width) for engine in engines)
+            return
+
+    @invariant()
+    def caches_keep_their_bounds_and_know_only_what_runs(self) -> None:
+        for name, cache in self.scheduler.index._caches.items():
+            running = set(self.scheduler.engines[name].leases)
+            if isinstance(cache, PooledCache):
+                assert set(cache._running) <= running
+                owners = [it.owners for it in cache._recency if it.owners is not None]
+                assert all(it and it <= running for it in owners)
+            else:
+                assert isinstance(cache, SlotCache)
+                assert {it.key for it in cache._slots if it.key is not None} <= running
+
+    @invariant()
+    def it_can_always_be_shown(self) -> None:
+        view = snapshot(self.scheduler, self.now)
+        assert len(view.running) == len(self.running)
+        assert len(view.waiting) == len(self.waiting)
+
+    def teardown(self) -> None:
+        for key in range(1, getattr(self, "next_key", 0) + 1):
+            self.finish_as(key, Outcome.CLIENT_DISCONNECT, Usage(), True)
+        if not hasattr(self, "scheduler"):
+            return
+        self.tick(1000.0)
+        assert (self.waiting, self.running) == ({}, {})
+        assert self.scheduler.next_deadline() is None
+        for engine in self.scheduler.engines.values():
+            assert (engine.in_flight, engine.cooling_width, engine.pending_prefill_tokens) == (0, 0, 0)
+        self.caches_keep_their_bounds_and_know_only_what_runs()
+
+
+TestScheduler = SchedulerMachine.TestCase
+TestScheduler.settings = settings(max_examples=200, stateful_step_count=40)

@@ -1,0 +1,236 @@
+import asyncio
+
+import pytest
+from harness import until
+from raw_engine import answers, raw_engine, seen, whole
+
+from gateway.edge import upstream
+from gateway.edge.upstream import Pool
+
+POST = b"POST /v1/x HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\n\r\n"
+OK = b'{"ok":1}'
+
+
+class Attempt:
+    """One request, sent as soon as there is a connection."""
+
+    def __init__(self, body: bytes = b"{}") -> None:
+        self.body = body
+        self.connection = None
+        self.answer = b""
+        self.error: BaseException | None = None
+        self.over = asyncio.Event()
+        self.all_written: bool | None = None
+
+    def connected(self, connection) -> None:
+        self.connection = connection
+        head = POST.replace(b": 2", b": %d" % len(self.body))
+        connection.send(self, head, self.body)
+
+    def connect_failed(self, error) -> None:
+        self.error = error
+        self.over.set()
+
+    def crashed(self, error) -> None:
+        self.error = error
+        self.over.set()
+
+    def answered(self, connection) -> None:
+        self.answer += connection.reader.take()
+        if connection.reader.complete:
+            connection.release()
+            self.over.set()
+
+    def lost(self, connection, error) -> None:
+        self.all_written = connection.all_written
+        self.error = error or ConnectionError("closed")
+        self.over.set()
+
+    async def end(self) -> "Attempt":
+        async with asyncio.timeout(10):
+            await self.over.wait()
+        return self
+
+
+@pytest.fixture
+async def engine():
+    async with raw_engine(answers(whole(OK))) as engine:
+        yield engine
+
+
+@pytest.fixture
+async def pool(engine):
+    it = Pool(engine.url, None, 5.0, asyncio.get_running_loop())
+    yield it
+    it.close()
+
+
+async def sent(pool, body: bytes = b"{}") -> Attempt:
+    """Over an idle connection if there is one."""
+    attempt = Attempt(body)
+    connection = pool.idle()
+    if connection is None:
+        pool.connect(attempt)
+    else:
+        attempt.connected(connection)
+    return await attempt.end()
+
+
+def test_a_url_is_taken_apart():
+    loop = asyncio.new_event_loop()
+    pool = Pool("http://[::1]:8000/team/", "secret", 1.0, loop)
+    assert (pool.host, pool.port, pool.prefix) == ("::1", 8000, b"/team")
+    assert (pool.host_header, pool.secret) == (b"[::1]:8000", b"secret")
+    assert Pool("http://engine", None, 1.0, loop).port == 80
+    loop.close()
+
+
+async def test_a_connection_is_used_again_the_last_one_first(pool, engine):
+    first = await sent(pool)
+    second = await sent(pool)
+    assert first.answer == second.answer == OK
+    assert second.connection is first.connection
+    assert engine.accepted == 1
+    one, two = Attempt(), Attempt()
+    pool.connect(one)
+    pool.connect(two)
+    await one.end()
+    await two.end()
+    assert engine.accepted == 3
+    assert pool.idle() in (one.connection, two.connection)
+
+
+async def test_a_connection_that_the_engine_closed_is_not_offered(pool, engine):
+    await sent(pool)
+    engine.calls[0].close()
+
+    async def forgotten():
+        return not pool._all
+
+    await until(forgotten)
+    assert pool.idle() is None
+
+
+async def test_a_connection_that_has_been_idle_too_long_is_not_offered(pool, engine, monkeypatch):
+    await sent(pool)
+    monkeypatch.setattr(upstream, "IDLE_S", -1.0)
+    assert pool.idle() is None
+    await asyncio.wait_for(engine.calls[0].left.wait(), 5)
+
+
+async def test_trim_closes_what_has_been_idle_too_long(pool, engine, monkeypatch):
+    await sent(pool)
+    pool.trim()
+    assert len(pool._idle) == 1
+    monkeypatch.setattr(upstream, "IDLE_S", -1.0)
+    pool.trim()
+    await asyncio.wait_for(engine.calls[0].left.wait(), 5)
+    assert not pool._idle
+
+
+@pytest.mark.parametrize("answer", [whole(OK, b"connection: close"), b"HTTP/1.0 200 OK\r\n\r\n" + OK])
+async def test_a_connection_is_kept_only_if_the_engine_keeps_it(pool, engine, answer):
+    engine.handler = answers(answer, close=answer.startswith(b"HTTP/1.0"))
+    assert (await sent(pool)).answer == OK
+    assert pool.idle() is None
+
+
+async def test_a_refused_connection_is_a_failure_to_connect(pool, engine):
+    engine.refuse()
+    attempt = await sent(pool)
+    assert isinstance(attempt.error, ConnectionRefusedError)
+    assert attempt.connection is None
+
+
+async def test_a_connection_that_takes_too_long_is_a_failure_to_connect(engine):
+    class Loop:
+        def __getattr__(self, name):
+            return getattr(asyncio.get_running_loop(), name)
+
+        async def create_connection(self, *_):
+            await asyncio.Event().wait()
+
+    pool = Pool(engine.url, None, 0.05, Loop())
+    attempt = await sent(pool)
+    assert isinstance(attempt.error, OSError)
+    assert "within 0.05 s" in str(attempt.error)
+
+
+async def test_whatever_else_goes_wrong_ends_the_attempt_too(engine):
+    told = []
+
+    class Loop:
+        def __getattr__(self, name):
+            return getattr(asyncio.get_running_loop(), name)
+
+        def call_exception_handler(self, context):
+            told.append(context["exception"])
+
+        async def create_connection(self, *_):
+            raise UnicodeError("label empty or too long")
+
+    attempt = await sent(Pool(engine.url, None, 1.0, Loop()))
+    assert isinstance(attempt.error, UnicodeError)
+    assert told == [attempt.error]
+
+
+async def test_whether_all_was_written_is_known_after_the_connection_is_lost(pool, engine):
+    async def reset(call):
+        call.reset()
+
+    engine.handler = reset
+    assert (await sent(pool)).all_written is True
+    engine.reset_on_head = True
+    assert (await sent(pool, b"x" * 30_000_000)).all_written is False
+
+
+async def test_a_connection_with_half_a_request_in_it_is_not_used_again(pool, engine):
+    engine.answer_on_head = whole(OK)
+    assert (await sent(pool, b"x" * 30_000_000)).answer == OK
+    assert pool.idle() is None
+
+
+async def test_not_even_a_few_bytes_left_to_write_count_as_written(pool, engine):
+    """Fewer than what a transport keeps before it tells anybody."""
+    connection = (await sent(pool)).connection
+    engine.calls[0].connection.transport.pause_reading()
+    assert connection.all_written
+    while connection._transport.get_write_buffer_size() == 0:
+        connection._transport.write(b"x" * 4096)
+        await asyncio.sleep(0)
+    assert not connection.all_written
+    engine.calls[0].connection.transport.resume_reading()
+
+    async def written():
+        return connection.all_written
+
+    await until(written)
+
+
+async def test_bytes_that_nobody_asked_for_end_an_idle_connection(pool, engine):
+    await sent(pool)
+    engine.calls[0].write(b"x")
+    await asyncio.wait_for(engine.calls[0].left.wait(), 5)
+    assert pool.idle() is None
+
+
+async def test_an_answer_that_is_none_is_lost(pool, engine):
+    engine.handler = answers(b"nonsense\r\n\r\n")
+    attempt = await sent(pool)
+    assert isinstance(attempt.error, ValueError)
+    assert pool.idle() is None
+
+
+async def test_close_ends_every_connection_and_those_being_made(engine):
+    pool = Pool(engine.url, None, 5.0, asyncio.get_running_loop())
+    await sent(pool)
+    late = Attempt()
+    pool.connect(late)
+    pool.close()
+    await asyncio.wait_for((await seen(engine)).left.wait(), 5)
+
+    async def none_left():
+        return not pool._connecting and not pool._all
+
+    await until(none_left)
+    assert late.connection is None
