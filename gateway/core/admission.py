@@ -63,6 +63,9 @@ class Queue:
         heapq.heappush(self._deadlines, (waiting.deadline, request.key))
         return waiting
 
+    def get(self, key: int) -> Waiting | None:
+        return self._by_key.get(key)
+
     def remove(self, key: int) -> Waiting | None:
         waiting = self._by_key.pop(key, None)
         if waiting is not None:
@@ -76,6 +79,11 @@ class Queue:
     def first(self, models: Container[str], at_most: int) -> list[Waiting]:
         """The first who wait for one of `models`: a full model's queue must not hide an idle one's."""
         return list(islice((it for it in self if it.request.model in models), at_most))
+
+    def firsts(self, models: Container[str]) -> list[Waiting]:
+        """The first of each lane who waits for one of `models`."""
+        lanes = ((it for it in lane.values() if it.request.model in models) for lane in self._lanes.values())
+        return [first for lane in lanes for first in islice(lane, 1)]
 
     def promote(self, now: float) -> None:
         """Move up whoever has been in one lane for `PROMOTE_AFTER_S`; to be called before serving."""

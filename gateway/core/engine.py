@@ -1,10 +1,13 @@
 """One engine as the scheduler knows it: its limits, its health, and what runs on it now."""
 
+from collections.abc import Sequence
 from enum import StrEnum
 
 from msgspec import Struct
 
+from gateway.core.holds import Hold
 from gateway.core.request import Usage
+from gateway.core.smoothing import smoothed
 
 MIN_RATE_TOKENS = 64
 """Fewer uncached tokens than this tell more about overhead than about the prefill rate."""
@@ -83,11 +86,12 @@ class LoadReport(Struct, frozen=True, kw_only=True):
 DEFAULT_SLOT_S = 10.0
 """Slot time assumed before any request has finished; long, so that an idle engine beats a guess."""
 
-_SMOOTHING = 0.2
 _FAILURES_TO_DOWN = 3
 _LIVE_TRAFFIC_S = 30.0
-_STARTED_AFTER_S = 2.0
-"""A request granted this long before a report is in it; a younger one may still be on its way."""
+_ON_ITS_WAY_S = 0.05
+_TOKENIZED_PER_S = 200_000
+"""A request is in a report if it had this long to get there and be tokenized (llama.cpp does some millions
+a second), and was granted before the engine answered the report before; a younger one may be on its way."""
 
 _CANCEL_SEEN_S = 0.1
 """A report asked for sooner than this after a disconnect may be older than the request it should show."""
@@ -99,7 +103,16 @@ class Lease(Struct):
     width: int
     granted_at: float
     prefill_tokens: int
+    prompt_tokens: int = 0
     first_token_at: float | None = None
+
+    def is_in(self, report: LoadReport, asked_before: float) -> bool:
+        """Whether the engine must have counted it in `report`, the one before having been asked for at
+        `asked_before`."""
+        if self.first_token_at is not None:
+            return True
+        arrived = self.granted_at + _ON_ITS_WAY_S + self.prompt_tokens / _TOKENIZED_PER_S
+        return self.granted_at < asked_before and arrived < report.asked_at
 
 
 class Cooling(Struct, frozen=True):
@@ -108,10 +121,6 @@ class Cooling(Struct, frozen=True):
     width: int
     since: float
     until: float
-
-
-def smoothed(old: float | None, sample: float) -> float:
-    return sample if old is None else old + _SMOOTHING * (sample - old)
 
 
 class Engine:
@@ -132,6 +141,7 @@ class Engine:
         self.prefill_tokens_per_s: float | None = None
         self.decode_tokens_per_s: float | None = None
         self.slot_s: float | None = None
+        self.holds: list[Hold] = []
         self.report: LoadReport | None = None
         self.report_at: float | None = None
         self.foreign = 0
@@ -141,6 +151,7 @@ class Engine:
         self._last_traffic: float | None = None
         self._peak = 0
         self._foreign_before = 0
+        self._asked_before = float("-inf")
 
     @property
     def accepting(self) -> bool:
@@ -152,12 +163,17 @@ class Engine:
     def may_serve(self, model: str) -> bool:
         """Not ready yet, but there, and for all that is known the model is: worth waiting for."""
         known = self.facts.models
-        return not self.draining and self.health is Health.LOADING and (not known or model in known)
+        coming = self.health is Health.LOADING or self.health is Health.UNKNOWN
+        return not self.draining and coming and (not known or model in known)
+
+    @property
+    def limit(self) -> int:
+        """Slots that this process may use."""
+        return self.facts.slots if self.quota is None else min(self.facts.slots, self.quota)
 
     @property
     def usable(self) -> int:
-        limit = self.facts.slots if self.quota is None else min(self.facts.slots, self.quota)
-        return max(0, limit - self.foreign)
+        return max(0, self.limit - self.foreign)
 
     @property
     def free(self) -> int:
@@ -172,8 +188,29 @@ class Engine:
         here = self.width_here(width)
         return here == 0 or self.free - reserved >= here
 
-    def lease(self, key: int, width: int, prefill_tokens: int, now: float) -> None:
-        self.leases[key] = Lease(width, now, prefill_tokens)
+    def reserved_from(self, blocks: Sequence[int], ahead: int) -> int:
+        """Slots that a prompt of `blocks` must leave alone: those kept for other sessions, and `ahead` for
+        who waits before it. The session that a slot is kept for goes before all who wait, but only there."""
+        if not self.holds:
+            return ahead
+        kept = sum(hold.width for hold in self.holds)
+        own = sum(hold.width for hold in self.holds if hold.is_for(blocks))
+        return min(kept - own + ahead, max(0, self.free - own)) if own else kept + ahead
+
+    def keeps_slot_for(self, blocks: Sequence[int]) -> bool:
+        return any(hold.is_for(blocks) for hold in self.holds)
+
+    def hold(self, hold: Hold) -> None:
+        self.holds.append(hold)
+
+    def end_holds(self, blocks: Sequence[int]) -> None:
+        """The session of `blocks` has its next turn placed, here or elsewhere."""
+        if self.holds:
+            self.holds = [hold for hold in self.holds if not hold.is_for(blocks)]
+
+    def lease(self, key: int, width: int, prefill_tokens: int, now: float, *, prompt_tokens: int = 0) -> None:
+        """Count a granted request in flight. `prefill_tokens` of its prompt are to be computed."""
+        self.leases[key] = Lease(width, now, prefill_tokens, prompt_tokens)
         self.in_flight += width
         self.pending_prefill_tokens += prefill_tokens
         self._peak = max(self._peak, self.in_flight + self.cooling_width)
@@ -225,11 +262,8 @@ class Engine:
         if report.running is None:
             return
         running = report.running + (report.waiting or 0)
-        started = sum(
-            lease.width
-            for lease in self.leases.values()
-            if lease.first_token_at is not None or lease.granted_at < report.asked_at - _STARTED_AFTER_S
-        )
+        before, self._asked_before = self._asked_before, report.asked_at
+        started = sum(lease.width for lease in self.leases.values() if lease.is_in(report, before))
         if self.cooling and report.asked_at - self.cooling[-1].since >= _CANCEL_SEEN_S:
             self._warm(max(0, running - started))
         if running > self.in_flight:
@@ -245,13 +279,22 @@ class Engine:
         self.restarts += 1
         self.report = self.report_at = None
         self.foreign = self._foreign_before = 0
+        self.holds = []
         self._warm(0)
 
     def expire(self, now: float) -> None:
-        """End the cooling of slots whose time is up: the engine could not be asked."""
+        """End what is over by the clock: kept slots, and the cooling of engines that could not be asked."""
+        if self.holds:
+            self.holds = [hold for hold in self.holds if hold.until > now]
         if self.cooling and min(item.until for item in self.cooling) <= now:
             self.cooling = [item for item in self.cooling if item.until > now]
             self.cooling_width = sum(item.width for item in self.cooling)
+
+    def next_deadline(self) -> float | None:
+        if not self.cooling and not self.holds:
+            return None
+        times = [item.until for item in self.cooling] + [hold.until for hold in self.holds]
+        return min(times)
 
     def learn(self, lease: Lease, usage: Usage, now: float) -> None:
         """Rates from one good answer: the engine's own timings, else what a stream showed."""

@@ -4,10 +4,11 @@ import math
 from collections.abc import Mapping
 
 from gateway.core.blocks import BLOCK_BYTES
-from gateway.core.engine import Engine, Residency, smoothed
+from gateway.core.engine import Engine, Residency
 from gateway.core.prefix import EngineCache, PooledCache
 from gateway.core.request import Grant, Request, Usage
 from gateway.core.slotcache import SlotCache
+from gateway.core.smoothing import smoothed
 
 DEFAULT_BYTES_PER_TOKEN = 4.0
 """English text and code under common vocabularies, until the model's own ratio is learned."""
@@ -50,6 +51,12 @@ class Index:
         total = _floor((match.resident + match.pending) * BLOCK_BYTES / ratio, block, prompt)
         return prompt, resident, total - resident
 
+    def unshared_tokens(self, engine: str, request: Request) -> int:
+        """How much of a prompt that lies in a slot no other slot of the engine holds as well."""
+        cache = self._caches[engine]
+        blocks = cache.unshared(request.blocks) if isinstance(cache, SlotCache) else 0
+        return int(blocks * BLOCK_BYTES / self.bytes_per_token(request))
+
     def begin(self, engine: str, request: Request) -> None:
         if request.blocks:
             self._caches[engine].begin(request.key, request.blocks)
@@ -70,7 +77,9 @@ class Index:
         if isinstance(cache, SlotCache) and usage.cached_tokens is not None:
             cache.delivered(request.key, grant.predicted_tokens, usage.cached_tokens)
         tokens = usage.prompt_tokens
-        if tokens is None or tokens < _LEARN_FROM_TOKENS or not request.blocks or request.token_ids:
+        if tokens is None or tokens < _LEARN_FROM_TOKENS or not request.blocks:
+            return
+        if request.token_ids or request.prompts > 1:
             return
         ratio = min(16.0, max(1.0, request.prompt_bytes / tokens))
         self._bytes_per_token[request.model] = smoothed(self._bytes_per_token.get(request.model), ratio)

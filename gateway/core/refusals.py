@@ -38,3 +38,8 @@ def timed_out(waiting: Waiting, now: float) -> str:
         f"Waited {now - waiting.since:.1f} s for {waits_for}; the limit is {waiting.request.max_wait_s:g} s "
         "(admission.max_wait or x-gateway-max-wait-ms). Retry after the given time or add slots."
     )
+
+
+def slots_on(engine: Engine, width: int) -> str:
+    """What a queued request waits for."""
+    return f"a slot on {engine.name}" if width == 1 else f"{engine.width_here(width)} slots on {engine.name}"

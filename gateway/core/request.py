@@ -54,7 +54,7 @@ class Request(Struct, frozen=True, kw_only=True):
     `key` is unique in this process and names the request in every scheduler call; `id` is what the
     client calls it. `blocks` are chained hashes of full 256-byte blocks of the canonical prompt;
     `prompt_bytes` its whole length. `width` is how many sequences the engine runs for it: `n` x
-    prompts, and 0 for calls that need no slot. `token_ids`: the prompt came as ids, four bytes each.
+    `prompts`, and 0 for calls that need no slot. `token_ids`: the prompt came as ids, four bytes each.
     """
 
     key: int
@@ -68,6 +68,7 @@ class Request(Struct, frozen=True, kw_only=True):
     priority: int = NORMAL
     session: int = 0
     max_wait_s: float = 120.0
+    prompts: int = 1
     stream: bool = False
     token_ids: bool = False
 

@@ -27,13 +27,13 @@ DEFAULT_PREFILL_TOKENS_PER_S = 2000.0
 
 
 class Candidate(Struct, kw_only=True):
-    """One engine for one request. Tokens are of the prompt; `ahead` is the width that waits before it."""
+    """One engine for one request. Tokens are of the prompt; `reserved` slots are not for this request."""
 
     engine: Engine
     prompt_tokens: int
     resident_tokens: int
     pending_tokens: int
-    ahead: int = 0
+    reserved: int = 0
     wait_s: float = 0.0
     prefill_ahead_s: float = 0.0
     own_prefill_s: float = 0.0
@@ -50,9 +50,9 @@ def default_prefill_rate(engines: Sequence[Engine]) -> float:
     return sum(known) / len(known) if known else DEFAULT_PREFILL_TOKENS_PER_S
 
 
-def slot_wait_s(engine: Engine, width: int, ahead: int) -> float:
-    """Predicted seconds until `width` slots are free for a request with `ahead` queued before it."""
-    short = width + ahead - engine.free
+def slot_wait_s(engine: Engine, width: int, reserved: int) -> float:
+    """Predicted seconds until `width` slots are free beside `reserved` ones."""
+    short = width + reserved - engine.free
     if short <= 0 or width == 0:
         return 0.0
     return short * (engine.slot_s or DEFAULT_SLOT_S) / max(1, engine.usable)
@@ -67,7 +67,7 @@ def weigh(
         engine = it.engine
         if policy == "cost":
             prefill_rate = engine.prefill_tokens_per_s or rate
-            it.wait_s = slot_wait_s(engine, engine.width_here(request.width), it.ahead)
+            it.wait_s = slot_wait_s(engine, engine.width_here(request.width), it.reserved)
             it.prefill_ahead_s = engine.pending_prefill_tokens / prefill_rate
             it.own_prefill_s = max(1, it.prompt_tokens - it.matched_tokens) / prefill_rate
             it.weight = 1.0 + engine.in_flight + waiting / count
@@ -79,7 +79,7 @@ def weigh(
             place = request.session or (request.blocks[0] if request.blocks else request.key)
             it.score = -float(xxh3_64_intdigest(engine.name.encode(), place))
         else:
-            load = (engine.in_flight + engine.cooling_width + it.ahead) / max(1, engine.usable)
+            load = (engine.in_flight + engine.cooling_width + it.reserved) / max(1, engine.usable)
             it.score = load if policy == "least_loaded" else load - it.matched_tokens
 
 

@@ -10,10 +10,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from msgspec import Struct
 
 from gateway.core import refusals, router
-from gateway.core.admission import Queue
-from gateway.core.engine import DEFAULT_SLOT_S, Engine, Lease
+from gateway.core.admission import Queue, Waiting
+from gateway.core.engine import DEFAULT_SLOT_S, Engine, Lease, Residency
 from gateway.core.events import Discovered, EngineEvent, Probed, Reported
+from gateway.core.holds import PATIENCE_S, Hold, Returns
 from gateway.core.index import Index
+from gateway.core.placing import Entry, Placing
 from gateway.core.request import Decision, Grant, Outcome, Reason, Rejection, Request, Route, Usage
 from gateway.core.router import Candidate, Policy
 
@@ -21,9 +23,7 @@ WINDOW = 64
 """How many waiting requests are looked at when a slot frees: larger than the usual queue, bounded in cost."""
 
 # Outcomes after which the engine may go on computing: we hung up on it.
-_LEFT_RUNNING = frozenset(
-    (Outcome.CLIENT_DISCONNECT, Outcome.CLIENT_TIMEOUT, Outcome.ENGINE_TIMEOUT, Outcome.SHUTDOWN)
-)
+_HUNG_UP = {Outcome.CLIENT_DISCONNECT, Outcome.CLIENT_TIMEOUT, Outcome.ENGINE_TIMEOUT, Outcome.SHUTDOWN}
 
 
 class Step(Struct, frozen=True):
@@ -36,19 +36,6 @@ class Limits(Struct, frozen=True, kw_only=True):
 
     max_queue: int = 512
     max_queue_bytes: int = 256 * 1024 * 1024
-
-
-class Entry(Struct, eq=False):
-    """One request between its offer and its finish."""
-
-    request: Request
-    turn: int
-    waits_since: float = 0.0
-    grant: Grant | None = None
-    attempts: int = 0
-    resent: bool = False
-    queued_s: float = 0.0
-    excluded: frozenset[str] = frozenset()
 
 
 class Scheduler:
@@ -64,7 +51,8 @@ class Scheduler:
         self.policy: Policy = policy
         self.index = Index(self.engines)
         self.entries: dict[int, Entry] = {}
-        self._random = random
+        self._placing = Placing(self.engines, self.index, policy, random)
+        self._returns = Returns()
         self._turn = 0
         self._closed = False
         self._want = dict.fromkeys(self.engines, 0)
@@ -79,20 +67,22 @@ class Scheduler:
             return self._refuse(request.key, Reason.SHUTTING_DOWN, "The gateway is shutting down. Retry.")
         self._turn += 1
         entry = Entry(request, self._turn, now)
-        if not self._served(entry) and not self._may_come(entry):
+        if not self._placing.is_served(entry) and not self._placing.may_come(entry):
             message = refusals.nobody(request.model, self.engines.values())
             return self._refuse(request.key, Reason.NO_READY_ENGINE, message)
         self.entries[request.key] = entry
+        self._returns.arrived(request.blocks, now)
         fits = self.queue.fits(request.body_bytes)
         grant = self._at_once(entry, now, may_wait=fits)
         if grant is not None:
-            return self._step([grant])
+            return self._step([grant, *self._pair(now)] if self.queue else [grant])
         self.queue.add(request, now)
         decisions = self._pair(now)
         if fits or request.key not in self.queue:
+            self._expect(request.key)
             return self._step(decisions)
         # Not even a full queue keeps a request from slots that nobody in it would take.
-        self.queue.remove(request.key)
+        self._take(request.key)
         del self.entries[request.key]
         message = refusals.full(self.queue, request.body_bytes)
         return self._refuse(request.key, Reason.QUEUE_FULL, message, also=[*decisions, *self._pair(now)])
@@ -144,7 +134,7 @@ class Scheduler:
             return self._step([])
         grant = entry.grant
         if grant is None:
-            self.queue.remove(key)
+            self._take(key)
             return self._step(self._pair(now))
         engine = self.engines[grant.engine]
         if outcome is Outcome.OK:
@@ -153,7 +143,8 @@ class Scheduler:
         if outcome is Outcome.OK:
             engine.alive(now)
             engine.learn(lease, usage, now)
-        elif outcome in _LEFT_RUNNING and reached:
+            self._keep_slot(engine, entry.request, lease, now)
+        elif outcome in _HUNG_UP and reached:
             engine.cool(lease.width, now)
         return self._step(self._pair(now))
 
@@ -193,6 +184,7 @@ class Scheduler:
         expired: list[Decision] = []
         for waiting in self.queue.expired(now):
             key = waiting.request.key
+            self._count_waiting(waiting, -1)
             del self.entries[key]
             expired.append(self._rejection(key, Reason.QUEUE_TIMEOUT, refusals.timed_out(waiting, now)))
         for engine in self.engines.values():
@@ -201,11 +193,9 @@ class Scheduler:
 
     def next_deadline(self) -> float | None:
         """When `tick` is due, at the latest."""
-        times = [item.until for engine in self.engines.values() for item in engine.cooling]
-        queued = self.queue.next_deadline()
-        if queued is not None:
-            times.append(queued)
-        return min(times, default=None)
+        times = [engine.next_deadline() for engine in self.engines.values()]
+        times.append(self.queue.next_deadline())
+        return min((time for time in times if time is not None), default=None)
 
     def retry_after_s(self) -> float:
         """Seconds until the queue has drained, from the learned slot times; between 1 and 60."""
@@ -224,8 +214,8 @@ class Scheduler:
     def explain(self, request: Request) -> tuple[list[Candidate], Candidate | None]:
         """Every engine's figures for `request` now, and the one it would go to. Changes nothing."""
         entry = Entry(request, self._turn + 1)
-        candidates = self._candidates(entry)
-        return candidates, self._choose(entry, candidates, len(self.queue)) if candidates else None
+        candidates = self._placing.candidates(entry)
+        return candidates, self._placing.choose(entry, candidates, len(self.queue)) if candidates else None
 
     # Inside
 
@@ -238,49 +228,26 @@ class Scheduler:
     def _rejection(self, key: int, reason: Reason, message: str) -> Rejection:
         return Rejection(key=key, reason=reason, message=message, retry_after_s=self.retry_after_s())
 
-    def _served(self, entry: Entry) -> bool:
-        """Whether an engine that takes requests now may have this one."""
-        model, excluded = entry.request.model, entry.excluded
-        return any(it.serves(model) and it.name not in excluded for it in self.engines.values())
-
-    def _may_come(self, entry: Entry) -> bool:
-        model, excluded = entry.request.model, entry.excluded
-        return any(it.may_serve(model) and it.name not in excluded for it in self.engines.values())
-
-    def _candidates(self, entry: Entry, ahead: Mapping[str, int] | None = None) -> list[Candidate]:
-        request = entry.request
-        out: list[Candidate] = []
-        for name, engine in self.engines.items():
-            if not engine.serves(request.model) or name in entry.excluded:
-                continue
-            prompt, resident, pending = self.index.match_tokens(engine, request)
-            it = Candidate(
-                engine=engine, prompt_tokens=prompt, resident_tokens=resident, pending_tokens=pending
-            )
-            if ahead is not None:
-                it.ahead = ahead.get(name, 0)
-            out.append(it)
-        return out
-
-    def _choose(self, entry: Entry, candidates: Sequence[Candidate], waiting: int) -> Candidate:
-        rate = router.default_prefill_rate([it.engine for it in candidates])
-        router.weigh(self.policy, entry.request, entry.turn, candidates, waiting, rate)
-        return router.pick(candidates, self._random)
-
     def _at_once(self, entry: Entry, now: float, *, may_wait: bool = True) -> Grant | None:
-        """A grant for a request that nobody waits before, or that takes no slot.
+        """A grant for a request that nobody waits before: the queue is empty, a slot was kept for it, or it
+        takes none.
 
         `may_wait`: the queue has room, so that a full engine is worth waiting for if that is quicker.
         """
-        width = entry.request.width
-        if width and self.queue:
+        width, blocks = entry.request.width, entry.request.blocks
+        overtakes = width > 0 and len(self.queue) > 0
+        if overtakes and not any(it.keeps_slot_for(blocks) for it in self.engines.values()):
             return None
-        candidates = self._candidates(entry)
-        eligible = [it for it in candidates if may_wait or it.engine.has_room(width)]
+        candidates = eligible = self._placing.candidates(entry)
+        if overtakes:
+            eligible = [it for it in candidates if it.engine.keeps_slot_for(blocks)]
+        if not may_wait:
+            eligible = [it for it in eligible if it.engine.has_room(width, it.reserved)]
         if not eligible:
             return None
-        it = self._choose(entry, eligible, 0)
-        return self._grant(entry, it, candidates, now) if it.engine.has_room(width) else None
+        it = self._placing.choose(entry, eligible, 0)
+        room = it.engine.has_room(width, it.reserved)
+        return self._grant(entry, it, candidates, now) if room else None
 
     def _grant(self, entry: Entry, it: Candidate, candidates: Sequence[Candidate], now: float) -> Grant:
         request, engine = entry.request, it.engine
@@ -298,7 +265,10 @@ class Scheduler:
             queue_s=entry.queued_s,
         )
         entry.grant = grant
-        engine.lease(request.key, grant.width, it.prompt_tokens - it.matched_tokens, now)
+        uncached_tokens = it.prompt_tokens - it.matched_tokens
+        for other in self.engines.values():
+            other.end_holds(request.blocks)
+        engine.lease(request.key, grant.width, uncached_tokens, now, prompt_tokens=it.prompt_tokens)
         self._want[engine.name] += grant.width
         self.index.begin(engine.name, request)
         return grant
@@ -317,9 +287,9 @@ class Scheduler:
         before = entry.excluded
         entry.excluded = before | {failed}
         entry.waits_since = now
-        if same_allowed and not self._served(entry):
+        if same_allowed and not self._placing.is_served(entry):
             entry.excluded = before
-        if not self._served(entry):
+        if not self._placing.is_served(entry):
             del self.entries[key]
             message = f"Engine {failed} failed the request and no other engine can take it. Retry."
             return self._refuse(key, Reason.ENGINE_UNREACHABLE, message, also=self._pair(now))
@@ -337,7 +307,7 @@ class Scheduler:
         """
         self._account_idle(now)
         ahead: dict[str, int] = {}
-        models = self._open_models(ahead) if self.queue else set()
+        models = self._placing.open_models(ahead) if self.queue else set()
         if not models:
             return []
         self.queue.promote(now)
@@ -346,36 +316,67 @@ class Scheduler:
             if waiting.request.model not in models:
                 continue
             entry = self.entries[waiting.request.key]
-            candidates = self._candidates(entry, ahead)
+            candidates = self._placing.candidates(entry, ahead)
             if not candidates:
-                waiting.engine, waiting.why = "", "an engine that has not failed it"
+                self._wait_for(waiting, "", "an engine that has not failed it")
                 continue
-            it = self._choose(entry, candidates, len(self.queue) - 1)
+            it = self._placing.choose(entry, candidates, len(self.queue) - 1)
             engine = it.engine
-            reserved = ahead.get(engine.name, 0)
-            was_open = engine.free > reserved
-            if engine.has_room(waiting.request.width, reserved):
-                self.queue.remove(waiting.request.key)
+            was_open = engine.free > ahead.get(engine.name, 0)
+            if engine.has_room(waiting.request.width, it.reserved):
+                self._take(waiting.request.key)
                 granted.append(self._grant(entry, it, candidates, now))
             else:
-                width = engine.width_here(waiting.request.width)
-                reserved = ahead[engine.name] = reserved + width
-                waiting.engine = engine.name
-                waiting.why = f"a slot on {engine.name}" if width == 1 else f"{width} slots on {engine.name}"
-                if engine.free > 0:
-                    self._idle_while_waiting.add(engine.name)
-            if was_open and engine.free <= reserved:
-                models = self._open_models(ahead)
+                self._let_wait(waiting, engine, ahead)
+            if was_open and engine.free <= ahead.get(engine.name, 0):
+                models = self._placing.open_models(ahead)
         return granted
 
-    def _open_models(self, ahead: Mapping[str, int]) -> set[str]:
-        """Models of which some engine has a free slot beside those kept for who waits `ahead`."""
-        return {
-            model
-            for name, engine in self.engines.items()
-            if engine.accepting and engine.free > ahead.get(name, 0)
-            for model in engine.facts.models
-        }
+    def _expect(self, key: int) -> None:
+        """Note where a queued request would go: while every engine is full, pairing does not look at it."""
+        waiting = self.queue.get(key)
+        if waiting is None or waiting.why:
+            return
+        entry = self.entries[key]
+        candidates = self._placing.candidates(entry)
+        if candidates:
+            it = self._placing.choose(entry, candidates, len(self.queue) - 1)
+            self._wait_for(waiting, it.engine.name, refusals.slots_on(it.engine, entry.request.width))
+
+    def _let_wait(self, waiting: Waiting, engine: Engine, ahead: dict[str, int]) -> None:
+        width = engine.width_here(waiting.request.width)
+        ahead[engine.name] = ahead.get(engine.name, 0) + width
+        self._wait_for(waiting, engine.name, refusals.slots_on(engine, width))
+        if engine.free > 0:
+            self._idle_while_waiting.add(engine.name)
+
+    def _wait_for(self, waiting: Waiting, engine: str, why: str) -> None:
+        self._count_waiting(waiting, -1)
+        waiting.engine, waiting.why = engine, why
+        self._count_waiting(waiting, 1)
+
+    def _take(self, key: int) -> None:
+        waiting = self.queue.remove(key)
+        assert waiting is not None
+        self._count_waiting(waiting, -1)
+
+    def _count_waiting(self, waiting: Waiting, sign: int) -> None:
+        if waiting.engine:
+            self._want[waiting.engine] += sign * waiting.request.width
+
+    def _keep_slot(self, engine: Engine, request: Request, lease: Lease, now: float) -> None:
+        """Perhaps hold the slot that has just become free for this session's next turn."""
+        blocks, width = request.blocks, lease.width
+        if self.policy != "cost" or engine.facts.residency is not Residency.SLOTS or not (blocks and width):
+            return
+        self._returns.ended(blocks, now)
+        firsts = self.queue.firsts(engine.facts.models)
+        if not firsts or any(it.lane < request.priority or now - it.since >= PATIENCE_S for it in firsts):
+            return
+        rate = engine.prefill_tokens_per_s or router.DEFAULT_PREFILL_TOKENS_PER_S
+        hold_s = self._returns.worth_s(self.index.unshared_tokens(engine.name, request) / rate)
+        if hold_s:
+            engine.hold(Hold(blocks[-1], len(blocks), width, now + hold_s))
 
     def _account_idle(self, now: float) -> None:
         """Close the span in which slots stood free beside a request that wanted them."""
@@ -390,8 +391,8 @@ class Scheduler:
         for waiting in list(self.queue):
             key, model = waiting.request.key, waiting.request.model
             entry = self.entries[key]
-            if not self._served(entry) and not self._may_come(entry):
-                self.queue.remove(key)
+            if not self._placing.is_served(entry) and not self._placing.may_come(entry):
+                self._take(key)
                 del self.entries[key]
                 message = refusals.nobody(model, self.engines.values(), entry.excluded)
                 out.append(self._rejection(key, Reason.NO_READY_ENGINE, message))

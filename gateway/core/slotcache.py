@@ -2,10 +2,11 @@
 
 llama-server gives a new prompt the idle slot with the longest common prefix if that is more than a tenth
 of the prompt, else the least recently used idle slot (`tools/server/server-context.cpp`,
-`--slot-prompt-similarity` 0.10). A busy slot's prefix helps nobody. The prompt that is displaced moves to
-host memory (`--cache-ram`), from where a later one that keeps at least a quarter of it takes it back
-(`server-task.cpp`). The gateway cannot see that store, so it is assumed, and given up for the engine once
-a prompt that should have come from it did not.
+`--slot-prompt-similarity` 0.10). A busy slot's prefix helps nobody. Where less than half of the slot's old
+prompt is kept, that moves to host memory (`--cache-ram`) first, and a prompt of which at least a quarter is
+kept comes back from there; where half or more is kept, neither happens, and the rest of it is lost. The
+gateway cannot see that store: its size is assumed, and comes down when a prompt that should have been in it
+was not.
 """
 
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from gateway.core.prefix import NO_MATCH, Match
 
 _SIMILARITY = 0.10
 _HOST_KEEP = 0.25
+_SLOT_KEEP = 0.5
 
 
 def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
@@ -54,8 +56,10 @@ class SlotCache:
         if not blocks:
             return NO_MATCH
         slot = self._pick(blocks)
-        kept = 0 if slot is None else common_prefix(slot.blocks, blocks)
-        return Match(max(kept, self._best_host(blocks)[1]), 0)
+        if slot is None:
+            return NO_MATCH
+        kept = common_prefix(slot.blocks, blocks)
+        return Match(max(kept, self._from_host_memory(slot, kept, blocks)[1]), 0)
 
     def begin(self, key: int, blocks: Sequence[int]) -> None:
         prompt = tuple(blocks)
@@ -63,11 +67,11 @@ class SlotCache:
         if slot is None:
             return
         kept = common_prefix(slot.blocks, prompt)
-        index, from_host = self._best_host(prompt)
+        index, from_host = self._from_host_memory(slot, kept, prompt)
         if from_host > kept:
             self._from_host.add(key)
             del self._host[index]
-        if slot.blocks and kept < len(slot.blocks):
+        if self._is_displaced(slot, kept, prompt):
             self._store(slot.blocks)
         self._slots.remove(slot)
         self._slots.append(slot)
@@ -94,10 +98,17 @@ class SlotCache:
             slot.blocks = ()
 
     def delivered(self, key: int, predicted_tokens: int, cached_tokens: int) -> None:
-        """Compare with the engine's own count: a host copy that was not there ends the assumption."""
+        """Compare with the engine's own count: a host copy that was not there halves the assumed size."""
         if key in self._from_host and cached_tokens * 2 < predicted_tokens:
-            self.bound_blocks = 0
+            self.bound_blocks //= 2
             self._host.clear()
+
+    def unshared(self, blocks: Sequence[int]) -> int:
+        """How many of a prompt's blocks one slot holds and no other does: 0 if none holds them all."""
+        held = sorted((common_prefix(slot.blocks, blocks) for slot in self._slots), reverse=True)
+        if not held or held[0] < len(blocks):
+            return 0
+        return held[0] - (held[1] if len(held) > 1 else 0)
 
     def resize(self, slots: int) -> None:
         """The engine runs another number of slots now; busy ones go when their request ends."""
@@ -123,9 +134,20 @@ class SlotCache:
             return best
         return idle[0]
 
-    def _best_host(self, blocks: Sequence[int]) -> tuple[int, int]:
+    def _is_displaced(self, slot: _Slot, kept: int, prompt: Sequence[int]) -> bool:
+        """Whether the server turns to host memory before it gives `prompt` the slot."""
+        similar = kept > _SIMILARITY * len(prompt)
+        return bool(slot.blocks) and not (similar and kept >= _SLOT_KEEP * len(slot.blocks))
+
+    def _from_host_memory(self, slot: _Slot, kept: int, blocks: Sequence[int]) -> tuple[int, int]:
+        """(index, blocks kept) of the best copy in host memory, (-1, 0) where none is looked for."""
         index, best = -1, 0
+        if slot.blocks and not self._is_displaced(slot, kept, blocks):
+            return index, best
         for at, held in enumerate(self._host):
+            # Equal at `best` or no longer match than that: there are hundreds where prompts are short.
+            if best >= len(blocks) or best >= len(held) or held[best] != blocks[best]:
+                continue
             kept = common_prefix(held, blocks)
             if kept > best and kept >= _HOST_KEEP * len(held):
                 index, best = at, kept

@@ -1,8 +1,9 @@
 """A snapshot of the scheduler: read-only, at one moment."""
 
 from gateway.core.engine import Engine
+from gateway.core.placing import Entry
 from gateway.core.request import PRIORITY_NAMES
-from gateway.core.scheduler import Entry, Scheduler
+from gateway.core.scheduler import Scheduler
 from gateway.core.snapshot import EngineView, RunningView, Snapshot, WaitingView
 
 

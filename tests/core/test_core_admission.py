@@ -46,6 +46,18 @@ def test_priority_comes_before_arrival_and_resumed_requests_before_all() -> None
     assert order(queue) == [5, 4, 2, 3, 1]
 
 
+def test_the_first_of_each_lane_for_some_models() -> None:
+    queue = Queue(9, 1000)
+    assert queue.firsts(("m", "n")) == []
+    queue.add(request(1, model="o"), 0.0)
+    queue.add(request(2), 0.0)
+    queue.add(request(3, model="n"), 0.0)
+    queue.add(request(4, model="n", priority=HIGH), 0.0)
+    queue.add(request(5, priority=LOW), 0.0, resumed=True)
+    assert [it.request.key for it in queue.firsts(("m", "n"))] == [5, 4, 2]
+    assert [it.request.key for it in queue.firsts(("n",))] == [4, 3]
+
+
 def test_long_waiting_moves_a_request_up_one_lane_at_a_time() -> None:
     queue = Queue(9, 1000)
     queue.add(request(1, priority=LOW), 0.0)

@@ -1,13 +1,9 @@
 import pytest
 from core_values import engine, facts, usage
 
-from gateway.core.engine import Engine, Health, Lease, LoadReport, Probe
+from gateway.core.engine import Engine, Health, Lease, Probe
+from gateway.core.holds import Hold
 from gateway.core.request import Usage
-
-
-def report(asked_at: float, running: int | None, waiting: int | None = None) -> LoadReport:
-    return LoadReport(asked_at=asked_at, running=running, waiting=waiting)
-
 
 # Slots
 
@@ -45,6 +41,99 @@ def test_room_is_what_is_free_beside_reserved_slots() -> None:
 def test_a_request_wider_than_the_engine_needs_all_of_it() -> None:
     assert engine(slots=4).width_here(9) == 4
     assert engine(slots=4).has_room(9)
+
+
+def test_a_request_wider_than_the_quota_waits_for_more_of_it() -> None:
+    a = engine(slots=4)
+    a.quota = 2
+    assert (a.width_here(9), a.width_here(1), a.width_here(0)) == (4, 1, 0)
+    assert a.has_room(2)
+    assert not a.has_room(9)
+    a.quota = 4
+    assert a.has_room(9)
+
+
+def test_without_a_quota_to_use_there_is_no_room_for_anything_that_needs_a_slot() -> None:
+    a = engine(slots=4)
+    a.quota = 0
+    assert not a.has_room(1)
+    assert not a.has_room(9)
+    assert a.has_room(0)
+
+
+# Slots kept for a session
+
+
+MINE, OTHER = (1, 2, 3), (7, 8, 9)
+
+
+def holding(a: Engine, *holds: tuple[tuple[int, ...], int]) -> Engine:
+    for blocks, width in holds:
+        a.hold(Hold(blocks[-1], len(blocks), width, 10.0))
+    return a
+
+
+def test_a_kept_slot_is_left_alone_by_all_but_its_session() -> None:
+    a = holding(engine(slots=2), (MINE, 1))
+    assert a.keeps_slot_for((*MINE, 4))
+    assert not a.keeps_slot_for(OTHER)
+    assert a.reserved_from((*MINE, 4), 0) == 0
+    assert a.reserved_from(OTHER, 0) == 1
+    assert a.reserved_from((), 0) == 1
+
+
+def test_without_kept_slots_only_those_who_wait_before_are_reserved_for() -> None:
+    assert engine(slots=2).reserved_from(MINE, 3) == 3
+
+
+def test_who_waits_does_not_keep_a_session_from_its_own_slot_but_from_any_other() -> None:
+    a = holding(engine(slots=4), (MINE, 1))
+    assert a.has_room(1, a.reserved_from(MINE, 9))
+    assert not a.has_room(2, a.reserved_from(MINE, 3))
+    assert a.has_room(2, a.reserved_from(MINE, 2))
+
+
+def test_a_session_does_not_take_the_slots_of_another() -> None:
+    a = holding(engine(slots=2), (MINE, 1), (OTHER, 1))
+    assert a.has_room(1, a.reserved_from(MINE, 0))
+    assert not a.has_room(2, a.reserved_from(MINE, 0))
+
+
+def test_of_more_kept_slots_than_are_left_the_first_to_come_back_gets_one() -> None:
+    a = holding(engine(slots=2), (MINE, 1), (OTHER, 1))
+    a.quota = 1
+    assert a.has_room(1, a.reserved_from(MINE, 0))
+    a.end_holds(MINE)
+    a.lease(1, 1, 0, 1.0)
+    assert not a.has_room(1, a.reserved_from(OTHER, 0))
+
+
+def test_a_kept_slot_ends_when_its_session_is_placed_and_not_for_another() -> None:
+    a = holding(engine(slots=2), (MINE, 1))
+    a.end_holds(OTHER)
+    assert a.holds
+    a.end_holds((*MINE, 4))
+    assert a.holds == []
+
+
+def test_kept_slots_end_by_the_clock_each_at_its_own_time() -> None:
+    a = engine(slots=4)
+    assert a.next_deadline() is None
+    a.hold(Hold(3, 3, 1, 11.0))
+    a.hold(Hold(9, 3, 1, 10.5))
+    a.cool(1, 9.0)
+    assert a.next_deadline() == 10.5
+    a.expire(10.5)
+    assert [hold.until for hold in a.holds] == [11.0]
+    assert a.next_deadline() == 11.0
+    a.expire(11.0)
+    assert (a.holds, a.next_deadline()) == ([], None)
+
+
+def test_a_restart_ends_kept_slots() -> None:
+    a = holding(engine(slots=2), (MINE, 1))
+    a.restarted()
+    assert a.holds == []
 
 
 def test_a_quota_below_the_cap_limits_and_one_above_does_not() -> None:
@@ -123,10 +212,14 @@ def test_an_engine_accepts_only_when_it_serves_and_is_not_draining() -> None:
     assert not a.serves("m")
 
 
-def test_a_loading_engine_may_serve_its_models_and_any_while_they_are_unknown() -> None:
+@pytest.mark.parametrize("probe", [Probe.LOADING, Probe.ERROR])
+def test_an_engine_that_is_loading_or_not_known_yet_may_serve_its_models_and_any_until_they_are_known(
+    probe: Probe,
+) -> None:
     a = Engine("a", "http://a")
-    assert not a.may_serve("m")
-    a.probed(Probe.LOADING, 0.0)
+    assert a.may_serve("m")
+    a.probed(probe, 0.0)
+    assert a.health in (Health.LOADING, Health.UNKNOWN)
     assert a.may_serve("m")
     a.facts = facts(models=("n",))
     assert not a.may_serve("m")
@@ -135,143 +228,18 @@ def test_a_loading_engine_may_serve_its_models_and_any_while_they_are_unknown() 
     assert not a.may_serve("n")
 
 
-# Cooling
-
-
-def test_a_cooling_slot_is_not_free_until_its_time_is_up() -> None:
-    a = engine(slots=4)
-    a.cool(3, 10.0)
-    assert (a.cooling_width, a.free) == (3, 1)
-    a.expire(11.9)
-    assert a.free == 1
-    a.expire(12.0)
-    assert (a.cooling_width, a.free, a.cooling) == (0, 4, [])
-
-
-def test_only_those_whose_time_is_up_stop_cooling() -> None:
-    a = engine(slots=4)
-    a.cool(1, 10.0)
-    a.cool(2, 11.0)
-    a.expire(12.5)
-    assert a.cooling_width == 2
-
-
-def test_nothing_cools_on_an_engine_that_is_down_or_for_a_request_without_slots() -> None:
+def test_an_engine_that_serves_or_is_down_is_not_one_to_wait_for() -> None:
     a = engine()
-    a.cool(0, 1.0)
-    assert a.cooling == []
-    a.probed(Probe.REFUSED, 2.0)
-    a.cool(1, 3.0)
-    assert a.cooling == []
-
-
-def test_an_engine_that_went_away_stops_cooling() -> None:
-    a = engine(slots=4)
-    a.cool(2, 1.0)
-    a.probed(Probe.REFUSED, 2.0)
-    assert (a.cooling, a.cooling_width) == ([], 0)
-
-
-def test_a_report_shows_how_many_cooling_slots_are_still_busy() -> None:
-    a = engine(slots=8)
-    a.lease(1, 1, 0, 0.0)
-    a.first_token(1, 0.5)
-    a.cool(2, 1.0)
-    a.cool(2, 1.2)
-    a.reported(report(2.0, 4), 2.0)
-    assert [(it.width, it.since) for it in a.cooling] == [(1, 1.0), (2, 1.2)]
-    assert a.cooling_width == 3
-    a.reported(report(2.1, 2), 2.1)
-    assert [(it.width, it.since) for it in a.cooling] == [(1, 1.2)]
-    a.reported(report(2.2, 1), 2.2)
-    assert (a.cooling, a.free) == ([], 7)
-
-
-def test_a_report_that_may_be_older_than_the_disconnect_ends_nothing() -> None:
-    a = engine()
-    a.cool(1, 1.0)
-    a.reported(report(1.05, 0), 1.06)
-    assert a.cooling_width == 1
-
-
-def test_a_request_that_may_not_have_arrived_yet_is_not_taken_for_a_cooling_one() -> None:
-    a = engine(slots=4)
-    a.cool(1, 1.0)
-    a.lease(1, 1, 0, 1.1)
-    a.reported(report(1.2, 1), 1.2)
-    assert a.cooling_width == 1
-    a.reported(report(3.2, 1), 3.2)
-    assert a.cooling_width == 0
-
-
-def test_a_report_of_more_than_is_cooling_changes_nothing() -> None:
-    a = engine(slots=4)
-    a.cool(2, 1.0)
-    a.reported(report(2.0, 9), 2.0)
-    assert (a.cooling_width, len(a.cooling)) == (2, 1)
-
-
-def test_waiting_sequences_count_as_running_ones() -> None:
-    a = engine(slots=4)
-    a.cool(2, 1.0)
-    a.reported(report(1.5, 1, 1), 1.5)
-    assert a.cooling_width == 2
-
-
-# Foreign load
-
-
-def test_load_that_is_not_ours_shrinks_what_may_be_used_once_two_reports_agree() -> None:
-    a = engine(slots=4)
-    a.lease(1, 1, 0, 0.0)
-    a.reported(report(1.0, 3), 1.0)
-    assert (a.foreign, a.usable) == (0, 4)
-    a.reported(report(2.0, 4), 2.0)
-    assert (a.foreign, a.usable) == (2, 2)
-    a.reported(report(3.0, 1), 3.0)
-    assert (a.foreign, a.usable) == (0, 4)
-
-
-def test_requests_that_ended_between_two_reports_are_not_foreign() -> None:
-    a = engine(slots=4)
-    for at in (1.0, 2.0, 3.0):
-        a.lease(1, 3, 0, at)
-        a.reported(report(at + 0.1, 3), at + 0.1)
-        a.release(1)
-        a.reported(report(at + 0.2, 3), at + 0.2)
-    assert a.foreign == 0
-
-
-def test_more_foreign_load_than_slots_leaves_none_to_use() -> None:
-    a = engine(slots=2)
-    a.reported(report(1.0, 9), 1.0)
-    a.reported(report(2.0, 9), 2.0)
-    assert a.usable == 0
-
-
-def test_a_report_without_counts_is_kept_and_says_nothing() -> None:
-    a = engine()
-    a.cool(1, 0.0)
-    a.reported(report(1.0, None), 1.1)
-    assert (a.report_at, a.cooling_width, a.foreign) == (1.1, 1, 0)
-
-
-def test_a_restart_forgets_reports_cooling_and_foreign_load() -> None:
-    a = engine(slots=4)
-    a.reported(report(1.0, 2), 1.0)
-    a.reported(report(2.0, 2), 2.0)
-    a.cool(1, 2.0)
-    a.restarted()
-    assert (a.report, a.report_at, a.foreign, a.cooling_width, a.restarts) == (None, None, 0, 0, 1)
-    a.reported(report(3.0, 2), 3.0)
-    assert a.foreign == 0
+    assert not a.may_serve("m")
+    a.probed(Probe.REFUSED, 1.0)
+    assert not a.may_serve("m")
 
 
 # Rates
 
 
 def streamed(granted_at: float, first_token_at: float, width: int = 1) -> Lease:
-    return Lease(width, granted_at, 0, first_token_at)
+    return Lease(width, granted_at, 0, first_token_at=first_token_at)
 
 
 def test_a_stream_teaches_the_rates_and_the_slot_time() -> None:

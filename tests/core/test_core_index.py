@@ -1,4 +1,5 @@
 from core_values import engine, facts, request, text, usage
+from msgspec import structs
 
 from gateway.core.engine import Engine, Residency
 from gateway.core.index import (
@@ -108,6 +109,13 @@ def test_token_ids_have_their_own_size_and_teach_nothing() -> None:
     assert index.bytes_per_token(request(4, token_ids=True)) == 4.0
 
 
+def test_several_prompts_in_one_request_teach_nothing() -> None:
+    a = engine()
+    index = index_of(a)
+    ran(index, a, structs.replace(request(1, text(640, "x")), prompts=2), usage(1280))
+    assert index.bytes_per_token(request(2)) == DEFAULT_BYTES_PER_TOKEN
+
+
 def test_unknown_and_tiny_prompt_counts_teach_nothing() -> None:
     a = engine()
     index = index_of(a)
@@ -181,11 +189,32 @@ def test_slots_that_disappear_take_their_prompts_along() -> None:
     assert index.match_tokens(a, request(9, text(640, "y")))[1] == 639
 
 
-def test_a_host_copy_that_did_not_come_is_given_up() -> None:
+def test_tokens_that_no_other_slot_holds_are_in_the_models_own_tokens() -> None:
+    a = engine()
+    a.facts = facts(2, residency=Residency.SLOTS)
+    index = index_of(a)
+    one, two = request(1, text(640, "s") + text(640, "x")), request(2, text(640, "s") + text(320, "y"))
+    index.begin("a", one)
+    ran(index, a, two, usage(960))
+    assert index.unshared_tokens("a", one) == 640
+    assert index.unshared_tokens("a", two) == 320
+    ran(index, a, two, usage(1920))
+    assert index.bytes_per_token(one) == 3.6
+    assert index.unshared_tokens("a", two) == int(320 / 0.9)
+
+
+def test_a_pool_of_blocks_has_no_slot_to_lose() -> None:
+    a = engine()
+    index = index_of(a)
+    ran(index, a, request(1, text(640, "x")), Usage())
+    assert index.unshared_tokens("a", request(1, text(640, "x"))) == 0
+
+
+def test_a_host_copy_that_did_not_come_halves_the_assumed_host_memory() -> None:
     a = engine()
     a.facts = facts(1, residency=Residency.SLOTS)
     index = index_of(a)
     ran(index, a, request(1, text(640, "x")), usage(640))
     ran(index, a, request(2, text(640, "y")), usage(640))
     ran(index, a, request(3, text(640, "x")), usage(640, 0), predicted=639)
-    assert index.size("a") == (10, 0)
+    assert index.size("a") == (10, HOST_COPY_TOKENS * 4 // 256 // 2)

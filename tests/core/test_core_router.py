@@ -19,10 +19,10 @@ from gateway.core.router import (
 
 
 def candidate(
-    a: Engine, prompt: int = 1000, resident: int = 0, pending: int = 0, ahead: int = 0
+    a: Engine, prompt: int = 1000, resident: int = 0, pending: int = 0, reserved: int = 0
 ) -> Candidate:
     return Candidate(
-        engine=a, prompt_tokens=prompt, resident_tokens=resident, pending_tokens=pending, ahead=ahead
+        engine=a, prompt_tokens=prompt, resident_tokens=resident, pending_tokens=pending, reserved=reserved
     )
 
 
@@ -65,7 +65,7 @@ def test_waiting_for_an_engine_without_usable_slots_is_finite() -> None:
 def test_cost_is_wait_and_prefill_ahead_and_ones_own_prefill_for_all_it_delays() -> None:
     a = engine(slots=4, prefill_tokens_per_s=500.0, slot_s=2.0)
     a.lease(1, 3, 250, 0.0)
-    it = candidate(a, prompt=1000, resident=400, pending=100, ahead=2)
+    it = candidate(a, prompt=1000, resident=400, pending=100, reserved=2)
     weigh("cost", request(1), 0, [it, candidate(engine("b"))], 6, 1000.0)
     assert it.wait_s == 2 * 2.0 / 4
     assert it.prefill_ahead_s == 0.5
@@ -99,7 +99,7 @@ def test_least_loaded_compares_shares_of_the_slots_with_all_that_takes_them() ->
     large.lease(1, 3, 0, 0.0)
     assert best("least_loaded", [candidate(small), candidate(large)]) == "large"
     large.cool(1, 0.0)
-    assert best("least_loaded", [candidate(small), candidate(large, ahead=1)]) == "small"
+    assert best("least_loaded", [candidate(small), candidate(large, reserved=1)]) == "small"
 
 
 def test_prefix_takes_the_longest_match_and_then_the_least_load() -> None:

@@ -56,6 +56,29 @@ def test_want_is_the_width_in_flight_on_each_engine() -> None:
     assert ok(scheduler, 1, 1.0).want == {"a": 0, "b": 1}
 
 
+def test_want_is_also_the_width_that_waits_for_an_engine() -> None:
+    scheduler = fleet("a", slots=2)
+    offer_all(scheduler, [request(1)])
+    assert scheduler.offer(request(2, width=2), 0.0).want == {"a": 3}
+    # All of "a" is spoken for, and the backlog is wanted all the same.
+    assert scheduler.offer(request(3), 0.0).want == {"a": 4}
+    assert ok(scheduler, 1, 1.0).want == {"a": 3}
+    assert ok(scheduler, 2, 2.0).want == {"a": 1}
+
+
+@pytest.mark.parametrize("how", ["leaves", "times out", "is refused"])
+def test_width_that_waits_no_longer_is_not_wanted(how: str) -> None:
+    scheduler = fleet("a", slots=2)
+    offer_all(scheduler, [request(1), request(2, width=2, max_wait_s=5.0)])
+    if how == "leaves":
+        step = scheduler.finish(2, Outcome.CLIENT_DISCONNECT, NOTHING, 1.0)
+    elif how == "times out":
+        step = scheduler.tick(5.0)
+    else:
+        step = scheduler.drain("a", True, 1.0)
+    assert step.want == {"a": 1}
+
+
 def test_a_queued_request_that_leaves_is_gone() -> None:
     scheduler = fleet("a", slots=1)
     offer_all(scheduler, [request(1), request(2), request(3)])
@@ -139,6 +162,20 @@ def test_a_report_that_shows_the_slot_idle_ends_the_cooling() -> None:
     scheduler.finish(1, Outcome.CLIENT_DISCONNECT, NOTHING, 1.0)
     assert reported(scheduler, "a", 1, 1.2).decisions == []
     assert placed(reported(scheduler, "a", 0, 1.4)) == [(2, "a")]
+
+
+def test_a_client_that_leaves_beside_steady_short_answers_costs_two_reports() -> None:
+    scheduler = fleet("a", slots=2)
+    offer_all(scheduler, [request(1), request(2), request(3), request(4), request(5)])
+    scheduler.first_token(1, 0.05)
+    assert placed(ok(scheduler, 2, 0.2)) == [(3, "a")]
+    assert scheduler.finish(1, Outcome.CLIENT_DISCONNECT, NOTHING, 0.25).decisions == []
+    # The engine has stopped the one that left: it runs the one of 0.2 s that is under way, and no more.
+    assert reported(scheduler, "a", 1, 0.35).decisions == []
+    assert placed(ok(scheduler, 3, 0.4)) == [(4, "a")]
+    assert reported(scheduler, "a", 1, 0.45).decisions == []
+    assert placed(reported(scheduler, "a", 1, 0.55)) == [(5, "a")]
+    assert scheduler.engines["a"].cooling == []
 
 
 @pytest.mark.parametrize("outcome", [Outcome.OK, Outcome.ENGINE_ERROR, Outcome.ENGINE_TRUNCATED])

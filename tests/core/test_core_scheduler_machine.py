@@ -8,12 +8,14 @@ from hypothesis.stateful import (
     RuleBasedStateMachine,
     initialize,
     invariant,
+    multiple,
     precondition,
     rule,
 )
 
 from gateway.core.engine import Engine, LoadReport, Probe, Residency
 from gateway.core.events import Reported, Restarted
+from gateway.core.holds import MAX_HOLD_S
 from gateway.core.prefix import PooledCache
 from gateway.core.request import Grant, Outcome, Reason, Rejection, Request, Usage
 from gateway.core.router import POLICIES, Policy
@@ -24,6 +26,8 @@ from gateway.core.view import snapshot
 NAMES = ("pool", "slots", "both")
 BASE = text(320, "s")
 PROMPTS = [b"", BASE, BASE + text(200, "x"), BASE + text(400, "x"), BASE + text(300, "y"), text(500, "z")]
+
+MAX_PROMPT_BYTES = 8000
 
 names = st.sampled_from(NAMES)
 spans_s = st.sampled_from([0.0, 0.05, 0.4, 3.0, 31.0])
@@ -41,17 +45,21 @@ class SchedulerMachine(RuleBasedStateMachine):
     keys = Bundle("keys")
 
     @initialize(
-        policy=st.sampled_from(POLICIES),
+        policy=st.sampled_from([*POLICIES, "cost", "cost", "cost", "cost"]),
+        residency=st.sampled_from([Residency.POOL, Residency.SLOTS]),
         max_queue=st.sampled_from([0, 2, 100]),
         max_queue_bytes=st.sampled_from([150, 10_000]),
         draw=st.sampled_from([0.0, 0.45, 0.99]),
     )
-    def start(self, policy: Policy, max_queue: int, max_queue_bytes: int, draw: float) -> None:
+    def start(
+        self, policy: Policy, residency: Residency, max_queue: int, max_queue_bytes: int, draw: float
+    ) -> None:
         self.now = 100.0
         self.next_key = 0
         self.waiting: dict[int, Request] = {}
         self.running: dict[int, Grant] = {}
         self.requests: dict[int, Request] = {}
+        self.prompts: dict[int, bytes] = {}
         self.closed = False
         self.scheduler = Scheduler(
             [Engine(name, f"http://{name}") for name in NAMES],
@@ -60,8 +68,10 @@ class SchedulerMachine(RuleBasedStateMachine):
             lambda: draw,
         )
         discovered(self.scheduler, "pool", facts(2, kv_tokens=2000), self.now)
-        discovered(self.scheduler, "slots", facts(4, residency=Residency.SLOTS), self.now)
-        discovered(self.scheduler, "both", facts(2, models=("m", "n"), block_tokens=16), self.now)
+        few = residency is Residency.SLOTS
+        discovered(self.scheduler, "slots", facts(1 if few else 4, residency=Residency.SLOTS), self.now)
+        both = facts(2, models=("m", "n"), block_tokens=16, residency=residency)
+        discovered(self.scheduler, "both", both, self.now)
         for name in NAMES:
             probed(self.scheduler, name, Probe.OK, self.now)
 
@@ -69,7 +79,7 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     @rule(
         target=keys,
-        prompt=st.sampled_from(PROMPTS),
+        prompt=st.sampled_from(PROMPTS) | keys,
         width=st.sampled_from([0, 1, 1, 1, 2, 4]),
         model=st.sampled_from("mmmn"),
         priority=st.integers(0, 2),
@@ -77,8 +87,12 @@ class SchedulerMachine(RuleBasedStateMachine):
         body_bytes=st.sampled_from([10, 100, 200]),
         max_wait_s=st.sampled_from([1.0, 120.0]),
     )
-    def offer(self, prompt: bytes, width: int, model: str, priority: int, **more: float) -> int:
+    def offer(self, prompt: bytes | int, width: int, model: str, priority: int, **more: float) -> int:
         self.next_key += 1
+        if isinstance(prompt, int):
+            # The next turn of an agent: the prompt of an earlier request, and more.
+            prompt = (self.prompts[prompt] + text(100, f"t{self.next_key}"))[:MAX_PROMPT_BYTES]
+        self.prompts[self.next_key] = prompt
         it = request(
             self.next_key,
             prompt,
@@ -93,7 +107,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         free = [
             engine
             for engine in self.scheduler.engines.values()
-            if engine.serves(model) and engine.free >= engine.width_here(width)
+            if engine.serves(model) and engine.has_room(width, engine.reserved_from(it.blocks, 0))
         ]
         self.waiting[it.key] = self.requests[it.key] = it
         step = self.scheduler.offer(it, self.now)
@@ -103,6 +117,29 @@ class SchedulerMachine(RuleBasedStateMachine):
             assert any(isinstance(d, Grant) and d.key == it.key for d in step.decisions)
         self.carry_out(step)
         return it.key
+
+    @rule(target=keys, agents=st.integers(2, 9))
+    def agents_come(self, agents: int) -> object:
+        """More of them than there are slots, each with a long prompt of its own."""
+        sizes = {"width": 1, "model": "m", "priority": 1, "session": 0, "body_bytes": 10, "max_wait_s": 120.0}
+        return multiple(*[self.offer(text(600, f"agent {at}"), **sizes) for at in range(agents)])
+
+    @precondition(lambda self: self.running)
+    @rule(target=keys, data=st.data(), gaps_s=st.lists(st.sampled_from([0.0, 0.1, 0.3, 5.0]), max_size=6))
+    def agents_go_on(self, data: st.DataObject, gaps_s: list[float]) -> object:
+        """Some turn ends well and its agent's next one follows, again and again."""
+        offered: list[int] = []
+        for gap_s in gaps_s:
+            if not self.running:
+                break
+            key = data.draw(st.sampled_from(sorted(self.running)))
+            it = self.requests[key]
+            self.finish_as(key, Outcome.OK, Usage(), True)
+            self.tick(gap_s)
+            sizes = {"session": 0, "body_bytes": it.body_bytes, "max_wait_s": 120.0}
+            offered.append(self.offer(key, it.width, it.model, it.priority, **sizes))
+            self.the_first_in_line_does_not_wait_beside_room_everywhere()
+        return multiple(*offered)
 
     @rule(key=keys)
     def first_token(self, key: int) -> None:
@@ -120,7 +157,9 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.left_its_engine(key)
         self.carry_out(self.scheduler.decline(key, self.now))
 
-    @rule(key=keys, outcome=st.sampled_from(Outcome), usage=usages, reached=st.booleans())
+    @rule(
+        key=keys, outcome=st.sampled_from([*Outcome, *[Outcome.OK] * 4]), usage=usages, reached=st.booleans()
+    )
     def finish(self, key: int, outcome: Outcome, usage: Usage, reached: bool) -> None:
         self.finish_as(key, outcome, usage, reached)
 
@@ -199,13 +238,17 @@ class SchedulerMachine(RuleBasedStateMachine):
                 continue
             engine = engines[decision.engine]
             assert engine.serves(it.model)
-            assert decision.width == min(it.width, engine.facts.slots)
+            assert decision.width == engine.width_here(it.width) <= engine.facts.slots
             assert 0 <= decision.predicted_tokens <= decision.best_tokens
             assert decision.queue_s >= 0.0
             limit = engine.facts.slots if engine.quota is None else min(engine.facts.slots, engine.quota)
             assert decision.width == 0 or engine.in_flight + engine.cooling_width <= limit - engine.foreign
             self.running[decision.key] = decision
-        assert step.want == {it.name: it.in_flight for it in self.scheduler.engines.values()}
+        wanted = {it.name: it.in_flight for it in self.scheduler.engines.values()}
+        for waiting in self.scheduler.queue:
+            if waiting.engine:
+                wanted[waiting.engine] += waiting.request.width
+        assert step.want == wanted
 
     @invariant()
     def what_runs_is_counted(self) -> None:
@@ -238,9 +281,19 @@ class SchedulerMachine(RuleBasedStateMachine):
                 for engine in self.scheduler.engines.values()
                 if engine.serves(waiting.request.model) and engine.name not in entry.excluded
             ]
-            width = max(1, waiting.request.width)
-            assert not engines or not all(engine.has_room(width) for engine in engines)
+            width, blocks = max(1, waiting.request.width), waiting.request.blocks
+            has_room = [engine.has_room(width, engine.reserved_from(blocks, 0)) for engine in engines]
+            assert not engines or not all(has_room)
             return
+
+    @invariant()
+    def kept_slots_are_few_and_kept_for_a_moment(self) -> None:
+        assert len(self.scheduler._returns._ended) <= 64
+        for engine in self.scheduler.engines.values():
+            for hold in engine.holds:
+                assert self.scheduler.policy == "cost"
+                assert hold.width > 0
+                assert hold.until <= self.now + MAX_HOLD_S
 
     @invariant()
     def caches_keep_their_bounds_and_know_only_what_runs(self) -> None:

@@ -198,10 +198,24 @@ def test_requests_wait_for_an_engine_that_is_loading() -> None:
     assert placed(ok(scheduler, 1, 6.0)) == [(2, "a")]
 
 
+def test_requests_wait_for_an_engine_that_is_not_known_yet_and_no_longer_once_it_is() -> None:
+    scheduler = Scheduler([Engine("a", "http://a")], Limits())
+    assert scheduler.offer(request(1), 0.0).decisions == []
+    assert scheduler.offer(request(2, model="n"), 0.0).decisions == []
+    assert refused(discovered(scheduler, "a", facts(1), 1.0)) == [(2, Reason.NO_READY_ENGINE)]
+    assert placed(probed(scheduler, "a", Probe.OK, 2.0)) == [(1, "a")]
+
+
+def test_requests_that_wait_for_an_engine_that_turns_out_to_be_down_are_refused() -> None:
+    scheduler = Scheduler([Engine("a", "http://a")], Limits())
+    assert scheduler.offer(request(1), 0.0).decisions == []
+    assert refused(probed(scheduler, "a", Probe.REFUSED, 1.0)) == [(1, Reason.NO_READY_ENGINE)]
+
+
 def test_requests_that_no_engine_may_serve_are_refused_at_once() -> None:
     scheduler = Scheduler([Engine("a", "http://a")], Limits())
-    assert refused(scheduler.offer(request(1), 0.0)) == [(1, Reason.NO_READY_ENGINE)]
     discovered(scheduler, "a", facts(1, models=("n",)))
+    assert refused(scheduler.offer(request(1), 0.0)) == [(1, Reason.NO_READY_ENGINE)]
     probed(scheduler, "a", Probe.LOADING)
     assert refused(scheduler.offer(request(2), 0.0)) == [(2, Reason.NO_READY_ENGINE)]
     probed(scheduler, "a", Probe.REFUSED)

@@ -103,6 +103,65 @@ def test_a_prompt_that_grows_in_its_slot_leaves_no_copy() -> None:
     assert len(cache) == 6
 
 
+def test_a_prompt_of_which_half_is_kept_is_lost_beyond_that() -> None:
+    cache = SlotCache(1, 100)
+    ran(cache, 1, "abcdefgh")
+    ran(cache, 2, "abcdWXYZ")
+    assert len(cache) == 8
+    assert found(cache, "abcdefgh") == 4
+
+
+def test_a_prompt_of_which_less_than_half_is_kept_goes_to_host_memory() -> None:
+    cache = SlotCache(1, 100)
+    ran(cache, 1, "abcdefgh")
+    ran(cache, 2, "abcVWXYZ")
+    assert len(cache) == 16
+    assert found(cache, "abcdefgh") == 8
+
+
+def test_host_memory_is_not_looked_into_where_half_of_the_slot_is_kept() -> None:
+    cache = SlotCache(1, 100)
+    ran(cache, 1, "abcdefgh")
+    ran(cache, 2, "abcVWX")
+    # The slot's prompt is half "abc", so the server goes on with it, though the copy has all of this one.
+    assert found(cache, "abcdefgh") == 3
+
+
+def test_a_short_prompt_kept_whole_by_one_much_longer_is_not_similar_and_goes_to_host_memory() -> None:
+    cache = SlotCache(1, 100)
+    ran(cache, 1, "a")
+    ran(cache, 2, "abcdefghijkl")
+    assert len(cache) == 13
+
+
+def test_blocks_that_no_other_slot_holds() -> None:
+    cache = SlotCache(3, 0)
+    ran(cache, 1, "abcdefgh")
+    assert cache.unshared(blocks("abcdefgh")) == 8
+    cache.begin(2, blocks("zzzz"))
+    cache.begin(3, blocks("abcdefgh"))
+    cache.begin(4, blocks("abcxyz"))
+    assert cache.unshared(blocks("abcdefgh")) == 5
+    assert cache.unshared(blocks("abcxyz")) == 3
+    assert cache.unshared(blocks("zzzz")) == 4
+
+
+def test_a_prompt_that_two_slots_hold_has_nothing_of_its_own() -> None:
+    cache = SlotCache(2, 0)
+    cache.begin(1, blocks("abcd"))
+    cache.begin(2, blocks("abcd"))
+    assert cache.unshared(blocks("abcd")) == 0
+    cache.end(2)
+    assert cache.unshared(blocks("abcd")) == 4
+
+
+def test_a_prompt_that_lies_in_no_slot_has_nothing_to_lose() -> None:
+    cache = SlotCache(1, 0)
+    ran(cache, 1, "abcd")
+    assert cache.unshared(blocks("abcde")) == 0
+    assert SlotCache(0, 0).unshared(blocks("abcd")) == 0
+
+
 def test_a_prompt_taken_back_from_host_memory_is_not_there_any_more() -> None:
     cache = SlotCache(1, 100)
     ran(cache, 1, "abcd")
@@ -132,7 +191,7 @@ def test_host_memory_is_bounded_and_the_oldest_copy_goes_first() -> None:
     assert len(cache) == 12
 
 
-def test_a_host_copy_that_did_not_come_ends_the_assumption() -> None:
+def test_a_host_copy_that_did_not_come_halves_the_assumption_and_empties_it() -> None:
     cache = SlotCache(1, 100)
     ran(cache, 1, "abcd")
     ran(cache, 2, "wxyz")
@@ -140,10 +199,23 @@ def test_a_host_copy_that_did_not_come_ends_the_assumption() -> None:
     cache.delivered(3, predicted_tokens=400, cached_tokens=20)
     cache.confirm(3)
     cache.end(3)
-    assert cache.bound_blocks == 0
+    assert cache.bound_blocks == 50
     assert found(cache, "wxyz") == 0
     ran(cache, 4, "pqrs")
-    assert found(cache, "abcde") == 0
+    assert found(cache, "abcde") == 5
+
+
+def test_host_copies_that_never_come_end_the_assumption() -> None:
+    cache = SlotCache(1, 20)
+    for key in range(0, 10, 2):
+        ran(cache, key, "wxyz")
+        cache.begin(key + 1, blocks("abcd"))
+        cache.delivered(key + 1, predicted_tokens=400, cached_tokens=0)
+        cache.confirm(key + 1)
+        cache.end(key + 1)
+    # Of the two prompts only one is ever in host memory; below four blocks it does not fit.
+    assert cache.bound_blocks == 2
+    assert len(cache) == 4
 
 
 def test_a_host_copy_that_came_confirms_the_assumption() -> None:
@@ -153,6 +225,8 @@ def test_a_host_copy_that_came_confirms_the_assumption() -> None:
     cache.begin(3, blocks("abcde"))
     cache.delivered(3, predicted_tokens=400, cached_tokens=390)
     assert cache.bound_blocks == 100
+    assert found(cache, "wxyz") == 0
+    cache.end(3)
     assert found(cache, "wxyz") == 4
 
 

@@ -4,6 +4,7 @@ import msgspec
 from core_values import discovered, facts, fleet, probed, reported, request, text
 
 from gateway.core.engine import Engine, Health, Probe, SlotSource
+from gateway.core.events import Probed
 from gateway.core.request import HIGH, Outcome, Usage
 from gateway.core.scheduler import Limits, Scheduler
 from gateway.core.view import snapshot
@@ -58,9 +59,17 @@ def test_a_waiting_request_says_what_it_waits_for() -> None:
     assert snapshot(scheduler, 1.5).engines[0].slot_idle_while_waiting_s == 1.5
 
 
-def test_a_request_that_nobody_could_place_yet_waits_for_any_engine() -> None:
+def test_a_request_behind_full_engines_says_where_it_would_go() -> None:
     scheduler = fleet("a", slots=1)
     scheduler.offer(request(1), 0.0)
+    scheduler.offer(request(2), 0.0)
+    (waiting,) = snapshot(scheduler, 1.0).waiting
+    assert (waiting.engine, waiting.why) == ("a", "a slot on a")
+
+
+def test_a_request_whose_engine_still_loads_waits_for_any() -> None:
+    scheduler = fleet("a", slots=1)
+    scheduler.update("a", Probed(probe=Probe.LOADING), 0.0)
     scheduler.offer(request(2), 0.0)
     (waiting,) = snapshot(scheduler, 1.0).waiting
     assert (waiting.engine, waiting.why) == ("", "a slot on any engine that serves its model")

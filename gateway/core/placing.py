@@ -1,0 +1,80 @@
+"""Who could serve a request, and at what cost. Reads the scheduler's state and changes none of it."""
+
+from collections.abc import Callable, Mapping
+
+from msgspec import Struct
+
+from gateway.core import router
+from gateway.core.engine import Engine
+from gateway.core.index import Index
+from gateway.core.request import Grant, Request
+from gateway.core.router import Candidate, Policy
+
+NOBODY: Mapping[str, int] = {}
+
+
+class Entry(Struct, eq=False):
+    """One request between its offer and its finish."""
+
+    request: Request
+    turn: int
+    waits_since: float = 0.0
+    grant: Grant | None = None
+    attempts: int = 0
+    resent: bool = False
+    queued_s: float = 0.0
+    excluded: frozenset[str] = frozenset()
+
+
+class Placing:
+    def __init__(
+        self, engines: Mapping[str, Engine], index: Index, policy: Policy, random: Callable[[], float]
+    ) -> None:
+        self._engines = engines
+        self._index = index
+        self.policy: Policy = policy
+        self._random = random
+
+    def is_served(self, entry: Entry) -> bool:
+        """Whether an engine that takes requests now may have this one."""
+        model, excluded = entry.request.model, entry.excluded
+        return any(it.serves(model) and it.name not in excluded for it in self._engines.values())
+
+    def may_come(self, entry: Entry) -> bool:
+        """Whether one that is not ready yet may have it later."""
+        model, excluded = entry.request.model, entry.excluded
+        return any(it.may_serve(model) and it.name not in excluded for it in self._engines.values())
+
+    def candidates(self, entry: Entry, ahead: Mapping[str, int] = NOBODY) -> list[Candidate]:
+        """Every engine that may have the request now. `ahead`: width that waits for an engine before it."""
+        request = entry.request
+        out: list[Candidate] = []
+        for name, engine in self._engines.items():
+            if not engine.serves(request.model) or name in entry.excluded:
+                continue
+            prompt, resident, pending = self._index.match_tokens(engine, request)
+            out.append(
+                Candidate(
+                    engine=engine,
+                    prompt_tokens=prompt,
+                    resident_tokens=resident,
+                    pending_tokens=pending,
+                    reserved=engine.reserved_from(request.blocks, ahead.get(name, 0)),
+                )
+            )
+        return out
+
+    def choose(self, entry: Entry, candidates: list[Candidate], waiting: int) -> Candidate:
+        """The best of `candidates`, with everyone's score set. `waiting`: how many others wait."""
+        rate = router.default_prefill_rate([it.engine for it in candidates])
+        router.weigh(self.policy, entry.request, entry.turn, candidates, waiting, rate)
+        return router.pick(candidates, self._random)
+
+    def open_models(self, ahead: Mapping[str, int]) -> set[str]:
+        """Models of which some engine has a free slot beside those kept for who waits `ahead`."""
+        return {
+            model
+            for name, engine in self._engines.items()
+            if engine.accepting and engine.free > ahead.get(name, 0)
+            for model in engine.facts.models
+        }
