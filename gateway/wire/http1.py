@@ -36,12 +36,12 @@ def is_listed(headers: Iterable[Header], name: bytes, token: bytes) -> bool:
     )
 
 
-def _listed_in_connection(headers: Iterable[Header]) -> set[bytes]:
-    listed: set[bytes] = set()
+def _with_listed(drop: frozenset[bytes], headers: Iterable[Header]) -> frozenset[bytes]:
+    """`drop` and what `connection` names as belonging to that connection only."""
     for key, value in headers:
         if key == b"connection":
-            listed.update(part.strip() for part in value.lower().split(b","))
-    return listed
+            drop |= {part.strip() for part in value.lower().split(b",")}
+    return drop
 
 
 def without_upgrade(headers: Iterable[Header]) -> list[Header]:
@@ -59,15 +59,16 @@ def without_upgrade(headers: Iterable[Header]) -> list[Header]:
 def for_engine(headers: Iterable[Header]) -> tuple[Header, ...]:
     """A client's headers without its credentials and what belongs to its own connection."""
     items = tuple(headers)
-    drop = _NOT_TO_ENGINE | _listed_in_connection(items)
-    return tuple(item for item in items if item[0] not in drop)
+    drop = _with_listed(_NOT_TO_ENGINE, items)
+    return tuple([item for item in items if item[0] not in drop])
 
 
 def for_client(headers: Iterable[Header], secret: bytes = b"") -> list[Header]:
     """An engine's headers for the client; one that echoes the engine's key (`secret`) is dropped."""
     items = tuple(headers)
-    drop = _NOT_TO_CLIENT | _listed_in_connection(items)
-    return [item for item in items if item[0] not in drop and not (secret and secret in item[1])]
+    drop = _with_listed(_NOT_TO_CLIENT, items)
+    kept = [item for item in items if item[0] not in drop]
+    return [item for item in kept if secret not in item[1]] if secret else kept
 
 
 def request_head(

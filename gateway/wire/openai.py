@@ -31,6 +31,7 @@ class Ask(Struct, frozen=True, kw_only=True):
     canonical: bytes = b""
     prompt_bytes: int = 0
     width: int = 1
+    prompts: int = 1
     salt: str = ""
     stream: bool = False
     include_usage: bool | None = None
@@ -58,6 +59,7 @@ def read(api: str, body: bytes) -> Ask:
         canonical=prompt.canonical,
         prompt_bytes=prompt.total_bytes,
         width=0 if api in _NO_SLOT else min(_MAX_WIDTH, prompt.count * _choices(data)),
+        prompts=prompt.count,
         salt=salt if isinstance(salt, str) else "",
         stream=stream,
         include_usage=include if isinstance(include, bool) else None,

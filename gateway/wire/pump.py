@@ -22,10 +22,14 @@ MAX_JSON_BYTES = 8 * 1024 * 1024
 """A longer JSON answer passes without its usage being read."""
 
 _FINISHED = re.compile(rb'"finish_reason"\s*:\s*"')
+# The last event of Anthropic's API and the three of the Responses API; vLLM and llama.cpp send them all.
+_LAST = rb"(?:message_stop|response\.(?:completed|incomplete|failed))"
+_LAST_EVENT = re.compile(rb'"type"\s*:\s*"' + _LAST + rb'"|(?:^|[\r\n])event: ?' + _LAST + rb"[\r\n]")
 # Sent before there is a token: llama.cpp's `return_progress`, Anthropic's and the Responses API's openings.
 _NO_TOKEN = re.compile(
     rb'"prompt_progress"|"type"\s*:\s*"(?:ping|message_start|response\.(?:created|queued|in_progress))"'
 )
+_TOLD = (b'"usage"', b'"timings"', b'"error"')
 _OVERLOAD = re.compile(
     rb'"(?:code|type|http_status_code|status)"\s*:\s*"?(?:429|503|529|SERVICE_UNAVAILABLE|overloaded)'
 )
@@ -98,7 +102,7 @@ class SsePump:
 
     @property
     def whole(self) -> bool:
-        """Whether the answer came to its own end: `[DONE]`, or a finish reason before a clean end."""
+        """Whether the answer came to its own end: `[DONE]`, its API's last event, or a finish reason."""
         return self._done or self._finished
 
     @property
@@ -146,6 +150,8 @@ class SsePump:
     def _tear(self) -> bytes:
         piece, self._held = self._held, b""
         self._torn = self.started = self._events = True
+        # `response.completed` repeats the whole answer; engines write what it is first.
+        self._finished = self._finished or _has_last_event(piece)
         self._tail = piece[-sse.STRADDLE_BYTES :]
         return piece
 
@@ -168,10 +174,10 @@ class SsePump:
             self._first(data)
         if b'"usage"' in data or b'"timings"' in data or b'"error"' in data:
             data = self._read(data)
-        if b'"finish_reason"' in data and _FINISHED.search(data):
-            self._finished = True
-        if not self._done and sse.has_done(data):
+        if sse.has_done(data):
             self._done = True
+        elif (b'"finish_reason"' in data and _FINISHED.search(data)) or _has_last_event(data):
+            self._finished = True
         rename = self._rename
         if rename is None:
             return data
@@ -190,23 +196,32 @@ class SsePump:
                 return
 
     def _read(self, data: bytes) -> bytes:
-        kept: list[bytes] = []
-        for event in sse.events(data):
-            if b'"usage"' in event or b'"timings"' in event or b'"error"' in event:
-                content = sse.data_of(event)
-                seen = look(content) if content else None
-                if seen is not None:
-                    self.failed = self.failed or seen.error
-                    if seen.usage is not None:
-                        self.usage = merged(self.usage, seen.usage)
-                        if self._withhold and seen.lonely and seen.error is None:
-                            # Blank lines before it belong to the event before.
-                            kept.append(event[: len(event) - len(event.lstrip(b"\r\n"))])
-                            self._dropped = True
-                            continue
-            kept.append(event)
-            self._dropped = False
-        return b"".join(kept)
+        pieces: list[bytes] = []
+        done = 0
+        for start, end in sse.spans_with(data, _TOLD):
+            event = data[start:end]
+            content = sse.data_of(event)
+            if not content:
+                continue
+            seen = look(content)
+            self.failed = self.failed or seen.error
+            if seen.usage is None:
+                continue
+            self.usage = merged(self.usage, seen.usage)
+            if self._withhold and seen.lonely and seen.error is None:
+                # Blank lines before it belong to the event before.
+                blank = len(event) - len(event.lstrip(b"\r\n"))
+                pieces.append(data[done : start + blank])
+                done = end
+                self._dropped = end == len(data)
+        if not done:
+            return data
+        pieces.append(data[done:])
+        return b"".join(pieces)
+
+
+def _has_last_event(data: bytes) -> bool:
+    return (b"message_stop" in data or b"response." in data) and _LAST_EVENT.search(data) is not None
 
 
 def _error(content: bytes) -> bool:

@@ -57,20 +57,14 @@ class _Collector:
     def on_header(self, name: bytes, value: bytes) -> None:
         self._stalled_bytes = 0
         self._headers += 1
-        self._count(len(name) + len(value) + 4)
+        self._head_bytes += len(name) + len(value) + 4
+        if self._head_bytes > MAX_HEAD_BYTES:
+            raise _HeadTooLarge(_HEAD_LIMIT)
         if self._headers > MAX_HEADERS:
             raise _HeadTooLarge(f"The head has more than {MAX_HEADERS} headers.")
         # Trailers are dropped (RFC 9110, section 6.5.1): a credential or a route must not come in by them.
         if self.in_head:
             self.headers.append((name.lower(), value))
-
-    def on_chunk_header(self) -> None:
-        self._stalled_bytes = 0
-
-    def _count(self, size: int) -> None:
-        self._head_bytes += size
-        if self._head_bytes > MAX_HEAD_BYTES:
-            raise _HeadTooLarge(_HEAD_LIMIT)
 
     def _parse(self, parser: Any, data: bytes) -> None:
         """llhttp keeps a header to itself until its last byte is there, however long it gets."""
@@ -85,8 +79,8 @@ class RequestReader(_Collector):
 
     `refusal` is set for a body over `max_body_bytes`: its rest is read and dropped, and nothing gets ready
     any more. `wants_continue` is set while a client waits for `100 Continue`. `reading` is true between a
-    request's first byte and its last, `in_head` until its head is complete. What follows a request with
-    `Connection: close` is ignored.
+    request's first byte and its last, `in_head` until its head is complete; `url` is its raw target, as far
+    as it has come. What follows a request with `Connection: close` is ignored.
     """
 
     def __init__(self, max_body_bytes: int) -> None:
@@ -95,8 +89,8 @@ class RequestReader(_Collector):
         self.refusal: BadRequest | None = None
         self.wants_continue = False
         self.reading = False
+        self.url = b""
         self._max_body_bytes = max_body_bytes
-        self._url = b""
         self._pieces: list[bytes] = []
         self._size = 0
         self._over = False
@@ -128,22 +122,24 @@ class RequestReader(_Collector):
         if self.refusal is not None:
             return
         version = self._parser.get_http_version().encode()
-        lines = [b"%b %b HTTP/%b" % (method, self._url, version)]
+        lines = [b"%b %b HTTP/%b" % (method, self.url, version)]
         lines += [b"%b: %b" % item for item in http1.without_upgrade(self.headers)]
         self._parser = httptools.HttpRequestParser(self)
         self.feed(b"\r\n".join(lines) + b"\r\n\r\n" + rest)
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self._url = b""
+        self.url = b""
         self._pieces = []
         self._size = 0
         self.reading = True
 
     def on_url(self, url: bytes) -> None:
         self._stalled_bytes = 0
-        self._url += url
-        self._count(len(url))
+        self.url += url
+        self._head_bytes += len(url)
+        if self._head_bytes > MAX_HEAD_BYTES:
+            raise _HeadTooLarge(_HEAD_LIMIT)
 
     def on_headers_complete(self) -> None:
         self.in_head = False
@@ -170,11 +166,11 @@ class RequestReader(_Collector):
         self._over = not self._parser.should_keep_alive()
         if self.refusal is not None:
             return
-        pieces = self._pieces
+        pieces, self._pieces = self._pieces, []
         self.ready.append(
             Incoming(
                 method=self._parser.get_method(),
-                url=self._url,
+                url=self.url,
                 headers=self.headers,
                 body=pieces[0] if len(pieces) == 1 else b"".join(pieces),
                 keep_alive=not self._over,

@@ -4,7 +4,7 @@ Line ends may be LF, CRLF or CR, mixed (WHATWG HTML, section 9.2); sse-starlette
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 _BLANK_LINE = re.compile(rb"(?:\r\n|\n|\r(?!\n)){2}")
 _DONE = re.compile(rb"(?:^|[\r\n])data: ?\[DONE\]")
@@ -49,6 +49,24 @@ def events(complete: bytes) -> Iterator[bytes]:
             start = match.end()
     if start < len(complete):
         yield complete[start:]
+
+
+def spans_with(complete: bytes, words: Sequence[bytes]) -> Iterator[tuple[int, int]]:
+    """(start, end) of each event of `complete` that holds one of `words`. Looks at no other."""
+    if b"\r" in complete:
+        start = 0
+        for event in events(complete):
+            if any(word in event for word in words):
+                yield start, start + len(event)
+            start += len(event)
+        return
+    end = 0
+    while hits := [hit for word in words if (hit := complete.find(word, end)) >= 0]:
+        before = complete.rfind(b"\n\n", end, min(hits))
+        start = before + 2 if before >= 0 else end
+        after = complete.find(b"\n\n", min(hits))
+        end = after + 2 if after >= 0 else len(complete)
+        yield start, end
 
 
 def data_of(event: bytes) -> bytes | None:

@@ -11,29 +11,62 @@ from streams import DELTA, DONE, ERROR, REPORTED, ROLE, STOP, USAGE, counts, run
 from gateway.wire.pump import MAX_HELD_BYTES, SsePump, is_overload
 
 RECORDED = [
-    (VLLM, "chat-stream", (None, None, None), True),
-    (VLLM, "chat-stream-usage", (304, 256, 6), True),
-    (VLLM, "chat-n2-stream", (None, None, None), True),
-    (VLLM, "completion-stream-usage", (6, 0, 4), True),
-    (VLLM, "messages-stream", (298, 256, 6), False),
-    (VLLM, "responses-stream", (12, 0, 16), False),
-    (LLAMACPP, "chat-stream", (202, 197, 6), True),
-    (LLAMACPP, "chat-stream-usage", (202, 197, 6), True),
-    (LLAMACPP, "completion-stream-usage", (5, 1, 4), True),
-    (LLAMACPP, "messages-stream", (200, 175, 6), False),
-    (LLAMACPP, "responses-stream", (25, 20, 16), False),
+    (VLLM, "chat-stream", (None, None, None)),
+    (VLLM, "chat-stream-usage", (304, 256, 6)),
+    (VLLM, "chat-n2-stream", (None, None, None)),
+    (VLLM, "completion-stream-usage", (6, 0, 4)),
+    (VLLM, "messages-stream", (298, 256, 6)),
+    (VLLM, "responses-stream", (12, 0, 16)),
+    (LLAMACPP, "chat-stream", (202, 197, 6)),
+    (LLAMACPP, "chat-stream-usage", (202, 197, 6)),
+    (LLAMACPP, "completion-stream-usage", (5, 1, 4)),
+    (LLAMACPP, "messages-stream", (200, 175, 6)),
+    (LLAMACPP, "responses-stream", (25, 20, 16)),
 ]
 
 
-@pytest.mark.parametrize(("engine", "name", "expected", "whole"), RECORDED)
+@pytest.mark.parametrize(("engine", "name", "expected"), RECORDED)
 def test_a_recorded_stream_passes_byte_for_byte_and_its_usage_is_read(
-    engine: str, name: str, expected: tuple[int | None, ...], whole: bool
+    engine: str, name: str, expected: tuple[int | None, ...]
 ) -> None:
     body = recordings.answer(engine, name).body
     result = same(body)
     assert result.out == body
     assert counts(result.usage) == expected
-    assert (result.started, result.whole, result.failed) == (True, whole, None)
+    assert (result.started, result.whole, result.failed) == (True, True, None)
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        b'data: {"type":"message_stop"}\n\n',
+        b'data: {"x":1, "type" : "response.completed","response":{}}\n\n',
+        b"event: response.incomplete\ndata: {}\n\n",
+        b"event:response.failed\r\ndata: {}\r\n\r\n",
+    ],
+)
+def test_the_last_event_of_messages_and_responses_makes_a_stream_whole(event: bytes) -> None:
+    assert same(event).whole
+    assert same(DELTA + event).whole
+
+
+def test_a_last_event_that_is_too_large_to_be_held_counts_too() -> None:
+    data = b'event: response.completed\ndata: {"x":"%b"}\n\n' % (b"a" * 2 * MAX_HELD_BYTES)
+    assert run(in_sizes(data, 65_536)).whole
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        b'data: {"type":"message_delta"}\n\n',
+        b'data: {"type":"response.completed_part"}\n\n',
+        b'data: {"text":"{\\"type\\":\\"message_stop\\"} event: response.completed"}\n\n',
+        b"data: event: message_stop\n\n",
+        b"event: message_stop_later\n\n",
+    ],
+)
+def test_what_only_looks_like_a_last_event_does_not(event: bytes) -> None:
+    assert not same(event).whole
 
 
 def test_two_choices_of_a_recorded_stream_share_one_prompt() -> None:

@@ -63,6 +63,15 @@ def test_reading_tells_where_in_a_request_the_bytes_end() -> None:
     assert seen == [(False, False, 0), (True, True, 0), (True, False, 0), (False, False, 1)]
 
 
+def test_a_body_is_not_kept_once_it_was_handed_out() -> None:
+    reader = RequestReader(LIMIT)
+    for part in (HEAD + b"content-length: 6\r\n\r\n", b"abc", b"def"):
+        reader.feed(part)
+    assert reader.ready.popleft().body == b"abcdef"
+    assert reader._pieces == []
+    assert reader.url == b"/v1/chat/completions?a=b"
+
+
 def test_a_chunked_body_is_joined_and_its_extensions_and_trailers_are_dropped() -> None:
     body = b'3;a="b"\r\nabc\r\n2\r\nde\r\n0\r\nauthorization: CANARY\r\nconnection: content-type\r\n\r\n'
     incoming = only(HEAD + CHUNKED + body)
