@@ -8,14 +8,14 @@ import signal
 import sys
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TextIO
 
 from aiohttp import web
 
 from gateway import __version__
 from gateway.config import Config, redacted
 from gateway.core.engine import Engine, Health
-from gateway.core.events import EngineEvent, ProberHint
+from gateway.core.events import Discovered, EngineEvent, ProberHint
 from gateway.core.request import PRIORITY_NAMES, Record
 from gateway.core.scheduler import Limits, Scheduler
 from gateway.edge.accesslog import AccessLog
@@ -44,12 +44,23 @@ _PROBE_COOLING_S = 0.1
 
 
 class Gateway:
-    """A running gateway. `await start()`, then `listen` and `admin` say where; `await stop()` drains it."""
+    """A running gateway. `await start()`, then `listen` and `admin` say where; `await stop()` drains it.
 
-    def __init__(self, config: Config, log: logging.Logger, log_format: str = "text") -> None:
+    `access_log` gets a line for each request, in `log_format` text or json; None is stderr as it is when
+    the gateway starts.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        log: logging.Logger,
+        log_format: str = "text",
+        access_log: TextIO | None = None,
+    ) -> None:
         self._config = config
         self._log = log
         self._log_format = log_format
+        self._access_log = access_log
         self.listen = ""
         self.admin = ""
 
@@ -67,7 +78,8 @@ class Gateway:
         )
         self._dialects: dict[str, Dialect] = {}
         self._records = RecentRecords()
-        self._access = AccessLog(sys.stderr, "json" if self._log_format == "json" else "text")
+        access_log = sys.stderr if self._access_log is None else self._access_log
+        self._access = AccessLog(access_log, "json" if self._log_format == "json" else "text")
         self.metrics = Metrics(
             snapshot=self.dispatcher.snapshot,
             known_models=lambda: list(self._catalog.models),
@@ -87,9 +99,13 @@ class Gateway:
         self._flusher = asyncio.create_task(self._flush())
 
     async def stop(self) -> None:
-        """Refuse what is new, finish what runs within `limits.shutdown_grace`, close."""
-        self._server.close()
+        """Refuse what is new, finish what runs within `limits.shutdown_grace`, close.
+
+        The port stays open until then: who connects meanwhile is told to go elsewhere, not left with a
+        refused connection that looks like a crash.
+        """
         await self._relay.drain(self._config.limits.shutdown_grace_s)
+        self._server.close()
         await self._prober.close()
         self._relay.close()
         self.dispatcher.close()
@@ -164,12 +180,13 @@ class Gateway:
 
     def _event(self, name: str, event: EngineEvent) -> ProberHint:
         engine = self.dispatcher.scheduler.engines[name]
-        before = engine.facts.kind if name in self._dialects else None
-        self.dispatcher.update(name, event)
-        if before != engine.facts.kind:
+        if isinstance(event, Discovered):
+            # Before the scheduler hears of it: what waits may be granted in the same call.
             inject = self._config.usage.inject == "auto"
-            self._dialects[name] = dialect_for(engine.facts.kind, inject_usage=inject)
-        self._catalog.refresh()
+            self._dialects[name] = dialect_for(event.facts.kind, inject_usage=inject)
+        self.dispatcher.update(name, event)
+        if isinstance(event, Discovered):
+            self._catalog.refresh()
         self._probed[name].set()
         if engine.cooling:
             return ProberHint(_PROBE_COOLING_S)

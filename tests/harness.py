@@ -6,13 +6,15 @@ import json
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import aiohttp
 import yaml
 
 from gateway.app import Gateway
 from gateway.config import load
+
+_GRACE = "2s"
 
 
 def free_config(engines: list[dict[str, Any]], **sections: Any) -> dict[str, Any]:
@@ -65,11 +67,17 @@ class Running:
 
 
 @contextlib.asynccontextmanager
-async def running(tmp_path: Path, engines: list[dict[str, Any]], **sections: Any) -> AsyncIterator[Running]:
-    """A gateway in front of `engines` (configuration entries), with further configuration sections."""
+async def running(
+    tmp_path: Path, engines: list[dict[str, Any]], access_log: TextIO | None = None, **sections: Any
+) -> AsyncIterator[Running]:
+    """A gateway in front of `engines` (configuration entries), with further configuration sections.
+
+    A test that fails while requests run waits for them no longer than `_GRACE`.
+    """
     path = tmp_path / "gateway.yaml"
-    path.write_text(yaml.safe_dump(free_config(engines, **sections)))
-    gateway = Gateway(load(path, {}), logging.getLogger("prefix_gateway"))
+    limits = {"shutdown_grace": _GRACE, **sections.pop("limits", {})}
+    path.write_text(yaml.safe_dump(free_config(engines, limits=limits, **sections)))
+    gateway = Gateway(load(path, {}), logging.getLogger("prefix_gateway"), access_log=access_log)
     await gateway.start()
     timeout = aiohttp.ClientTimeout(total=60)
     connector = aiohttp.TCPConnector(limit=0)

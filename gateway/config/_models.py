@@ -190,7 +190,7 @@ class ModelsConfig(_Section):
     """Other names for models. Keys are exact names, or patterns in which `*` stands for any text."""
 
     aliases: dict[_AliasName, _AliasTarget] = {}
-    echo_alias: bool = False
+    echo_alias: bool = True
 
     def alias_of(self, name: str) -> str | None:
         """The model that `name` stands for: an exact alias, else the pattern with most literal text.

@@ -143,10 +143,9 @@ async def _gateway(
     settings = settings.model_copy(update={"limits": limits})
     with log_file.open("w", encoding="utf-8") as stream:
         log = _log_to(stream)
-        gateway = Gateway(settings, log)
-        # The access log goes to what stderr is at the start; here each request has its line already.
-        with contextlib.redirect_stderr(stream):
-            await gateway.start()
+        # Each request has its line on the terminal already.
+        gateway = Gateway(settings, log, access_log=stream)
+        await gateway.start()
         try:
             await _known(gateway)
             yield gateway

@@ -5,12 +5,16 @@ from typing import Any
 
 from msgspec import Struct
 
-from gateway.core.engine import Engine
+from gateway.core.engine import Engine, Health
 from gateway.wire.body import shown
 from gateway.wire.errors import BadRequest
 
 _REMEMBERED = 1024
 """Wildcard aliases match endless names; no more than this are remembered."""
+
+_MAX_NAME = 256
+# An engine that takes requests and names no models hides them (its list wants a key): no use to wait for it.
+_HAS_ANSWERED = (Health.READY, Health.BUSY)
 
 
 class Resolved(Struct, frozen=True):
@@ -49,44 +53,59 @@ class Catalog:
     def models(self) -> Iterable[str]:
         return self._served.keys()
 
-    @property
-    def detected(self) -> bool:
-        """Whether any engine has told its models yet."""
-        return bool(self._served)
-
     def resolve(self, asked: str) -> Resolved:
-        """Raises `BadRequest`: `unknown_model`, or no name where several are served."""
+        """The model meant, served or not: while some engine has not told its models yet, a name that the
+        others do not know is the scheduler's to judge, which waits for an engine that is loading.
+
+        Raises `BadRequest`: `unknown_model`; no name where several are served, or (`no_ready_engine`) where
+        none is known.
+        """
         known = self._resolved.get(asked)
         if known is None:
             known = self._resolve(asked)
-            if len(self._resolved) < _REMEMBERED:
+            if known.real in self._served and len(self._resolved) < _REMEMBERED:
                 self._resolved[asked] = known
         return known
 
     def _resolve(self, asked: str) -> Resolved:
         if not asked:
-            firsts = {engine.facts.models[0] for engine in self._engines.values() if engine.facts.models}
-            if len(firsts) == 1:
-                return Resolved(firsts.pop())
-            raise BadRequest(
-                f"'model' is missing and several are served: {self._names()}. Name one.", param="model"
-            )
+            return Resolved(self._only())
         if asked in self._served:
             return Resolved(asked)
         real = self._alias_of(asked)
-        if real is None:
+        resolved = Resolved(asked) if real is None else Resolved(real, asked)
+        if resolved.real in self._served or self._may_exist(asked):
+            return resolved
+        raise self._unknown(resolved)
+
+    def _only(self) -> str:
+        firsts = {engine.facts.models[0] for engine in self._engines.values() if engine.facts.models}
+        if len(firsts) == 1:
+            return firsts.pop()
+        if firsts:
             raise BadRequest(
-                f"The model {shown(asked)} is not served here. Served: {self._names()}.",
-                "unknown_model",
-                "model",
+                f"'model' is missing and several are served: {self._names()}. Name one.", param="model"
             )
-        if real not in self._served:
-            raise BadRequest(
-                f"{shown(asked)} stands for {real!r}, which no engine serves now. Served: {self._names()}.",
-                "unknown_model",
-                "model",
-            )
-        return Resolved(real, asked)
+        engines = ", ".join(f"{engine.name} at {engine.url}" for engine in self._engines.values())
+        raise BadRequest(
+            f"No engine has told its models yet ({engines}). Start one, or retry once it has loaded.",
+            "no_ready_engine",
+        )
+
+    def _may_exist(self, asked: str) -> bool:
+        """Whether an engine that has not told its models yet might turn out to serve it."""
+        unseen = any(
+            not engine.facts.models and engine.health not in _HAS_ANSWERED
+            for engine in self._engines.values()
+        )
+        return unseen and len(asked) <= _MAX_NAME and asked.isprintable()
+
+    def _unknown(self, resolved: Resolved) -> BadRequest:
+        if resolved.alias:
+            what = f"{shown(resolved.alias)} stands for {resolved.real!r}, which no engine serves now"
+        else:
+            what = f"The model {shown(resolved.real)} is not served here"
+        return BadRequest(f"{what}. Served: {self._names()}.", "unknown_model", "model")
 
     def cards(self) -> list[dict[str, Any]]:
         """Every served model and exact alias, as OpenAI model cards."""
@@ -100,6 +119,8 @@ class Catalog:
     def card(self, name: str) -> dict[str, Any]:
         """Raises `BadRequest` for a model that is not served."""
         resolved = self.resolve(name)
+        if resolved.real not in self._served:
+            raise self._unknown(resolved)
         return self._card(name, self._served[resolved.real])
 
     def _card(self, name: str, engine: Engine) -> dict[str, Any]:

@@ -8,7 +8,11 @@ read, so that a client which only writes cannot fill the memory.
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
 from typing import TYPE_CHECKING, cast
+
+from msgspec.structs import replace
 
 from gateway.core.call import Header
 from gateway.wire import http1
@@ -20,6 +24,7 @@ if TYPE_CHECKING:
     from gateway.edge.relay import Relay
 
 MAX_PIPELINED_BYTES = 64 * 1024
+_RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 
 class ClientConnection(asyncio.Protocol):
@@ -34,6 +39,7 @@ class ClientConnection(asyncio.Protocol):
         self._ahead = b""
         self._refusal: BadRequest | None = None
         self._chunked = False
+        self._ends_by_close = False
         self._closing = False
         self._deaf = False
         self._serving = False
@@ -122,7 +128,7 @@ class ClientConnection(asyncio.Protocol):
         if length is not None:
             headers.append((b"content-length", length))
         elif incoming.http10:
-            self._closing = True
+            self._closing = self._ends_by_close = True
         elif status != 204:
             self._chunked = True
             headers.append((b"transfer-encoding", b"chunked"))
@@ -165,10 +171,16 @@ class ClientConnection(asyncio.Protocol):
         self.end_body()
 
     def abort(self) -> None:
+        """Close at once, so that an answer which is not complete cannot be taken for one that is."""
         self._closing = self._deaf = True
         self.exchange = None
-        if self._transport is not None:
-            self._transport.abort()
+        if self._transport is None:
+            return
+        if self._ends_by_close and (self._incoming is not None or self.unwritten):
+            sock = self._transport.get_extra_info("socket")
+            if sock is not None:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+        self._transport.abort()
 
     # Inside
 
@@ -206,8 +218,10 @@ class ClientConnection(asyncio.Protocol):
                     self._feed(data)
                     return
                 self.deadline = float("inf")
-                self._incoming = self._reader.ready.popleft()
-                self._relay.serve(self, self._incoming)
+                incoming = self._reader.ready.popleft()
+                # The body goes with the exchange, which needs it only until its answer begins.
+                self._incoming = replace(incoming, body=b"")
+                self._relay.serve(self, incoming)
         finally:
             self._serving = False
         if self._incoming is None and not self._closing:
@@ -229,7 +243,7 @@ class ClientConnection(asyncio.Protocol):
         self._deaf = True
         reader = self._reader
         # What broke before its first line was read must not go under the name of the request before it.
-        url = reader._url if reader.reading and not reader.in_head else b""
+        url = reader.url if reader.reading and not reader.in_head else b""
         headers = reader.headers if reader.reading else []
         self._incoming = Incoming(
             method=b"POST", url=url, headers=headers, body=b"", keep_alive=False, http10=False

@@ -15,11 +15,9 @@ from msgspec.structs import replace
 
 from gateway.core.call import Header, Prepared
 from gateway.core.request import Grant, Outcome, Rejection, Usage
-from gateway.core.splice import replace_value
 from gateway.edge.trace import Trace
 from gateway.edge.upstream import EngineConnection
 from gateway.wire import http1
-from gateway.wire.body import compact
 from gateway.wire.errors import error_body, reason_code, retry_headers, status_of
 from gateway.wire.pump import JsonPump, SsePump, is_overload
 
@@ -28,7 +26,7 @@ if TYPE_CHECKING:
     from gateway.edge.intake import Taken
     from gateway.edge.relay import Relay
 
-_TERMINAL_EVENT = frozenset(("chat", "completions"))
+_TERMINAL_EVENT = frozenset(("chat", "completions", "messages", "responses"))
 _NO_USAGE = Usage()
 
 
@@ -50,7 +48,7 @@ class Exchange:
         self._relay = relay
         self._client = client
         self._request = taken.request
-        self._call = taken.call
+        self._taken: Taken | None = taken
         self._key_name = key_name
         self._alias = (taken.request.model, taken.alias) if taken.alias else None
         self._trace = Trace(relay.now())
@@ -78,11 +76,8 @@ class Exchange:
         self._grant = grant
         if grant.attempt == 1:
             self._trace.queue_s = grant.queue_s
-        call = self._call
-        if self._alias is not None:
-            body = replace_value(call.body, b"model", compact(self._request.model).encode())
-            call = replace(call, body=body)
-        self._prepared = self._relay.dialect(grant.engine).prepare(call)
+        assert self._taken is not None
+        self._prepared = self._relay.dialect(grant.engine).prepare(self._taken.call_by_real_name())
         pool = self._relay.pools[grant.engine]
         # A retry never takes a kept connection: it would be the second to die of its age.
         connection = pool.idle() if grant.attempt == 1 else None
@@ -116,15 +111,16 @@ class Exchange:
         if self.state is not State.CONNECTING:
             connection.release()
             return
-        grant, prepared = self._grant, self._prepared
+        grant, taken, prepared = self._grant, self._taken, self._prepared
         assert grant is not None
+        assert taken is not None
         assert prepared is not None
         now = self._relay.now()
         pool = self._relay.pools[grant.engine]
         extra = [(b"x-request-id", self._request.id.encode())]
         if pool.secret:
             extra.append((b"authorization", b"Bearer " + pool.secret))
-        path = pool.prefix + (prepared.path + self._call.query).encode()
+        path = pool.prefix + (prepared.path + taken.call.query).encode()
         head = http1.request_head(path, pool.host_header, prepared.headers, len(prepared.body), extra)
         self._trace.connect_s += now - self._connecting_at
         self._connection = connection
@@ -272,7 +268,7 @@ class Exchange:
             self._client.send_body(rest)
         if broke_off:
             self._break(
-                "engine_truncated", Outcome.ENGINE_TRUNCATED, "ended its answer without a finish reason"
+                "engine_truncated", Outcome.ENGINE_TRUNCATED, "ended its answer without the API's last event"
             )
             return
         self._close(self._outcome())
@@ -315,6 +311,8 @@ class Exchange:
         assert grant is not None
         reader = connection.reader
         self.state = State.RELAYING
+        # Never sent again from here on: a long answer must not keep a prompt of megabytes.
+        self._taken = self._prepared = None
         headers = http1.for_client(reader.headers, self._relay.pools[grant.engine].secret)
         headers += self._trace.headers(self._request, grant)
         length = None
@@ -368,6 +366,9 @@ class Exchange:
         self.state = State.DONE
         self.deadline = float("inf")
         usage = self._pump.usage if self._status < 400 else _NO_USAGE
+        if self._request.prompts > 1:
+            # vLLM sums the prompts' tokens and reports one prompt's cached ones (seen on 0.32.0).
+            usage = replace(usage, cached_tokens=None)
         reached = self._trace.sent_at is not None
         self._relay.dispatcher.finish(self._request.key, outcome, usage, reached=reached)
         record = self._trace.record(

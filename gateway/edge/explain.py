@@ -51,6 +51,8 @@ def _figures(it: Candidate, chosen: bool, width: int) -> dict[str, Any]:
 
 
 def _why_not(model: str, engine: Any) -> str:
+    if not engine.facts.models:
+        return f"has not told its models, is {engine.health}"
     if model not in engine.facts.models:
         return f"does not serve {model}"
     return "draining" if engine.draining else f"is {engine.health}"

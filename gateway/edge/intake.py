@@ -5,15 +5,17 @@ import secrets
 from collections.abc import Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 from xxhash import xxh3_64_intdigest
 
 from gateway.core import blocks
 from gateway.core.call import Call, Header
 from gateway.core.request import PRIORITY_NAMES, Request
+from gateway.core.splice import replace_value
 from gateway.edge.auth import ANYBODY, Key
 from gateway.edge.catalog import Catalog, Resolved
-from gateway.wire import http1
-from gateway.wire.body import shown
+from gateway.wire import http1, opaque
+from gateway.wire.body import compact, shown
 from gateway.wire.errors import BadRequest
 from gateway.wire.openai import Ask, read
 from gateway.wire.paths import Target
@@ -38,14 +40,26 @@ _SESSION_HEADERS = (
     b"x-olla-session-id",
     b"x-grok-conv-id",
 )
+_SESSION_RANK = {name: rank for rank, name in enumerate(_SESSION_HEADERS)}
 
 
 class Taken(Struct, frozen=True):
-    """`alias` is the name that the client used, where it is not the model's own."""
+    """`alias` is the name that the client used, where it is not the model's own. `opaque_type` is the
+    content type of a body that is no JSON, else empty."""
 
     request: Request
     call: Call
     alias: str
+    opaque_type: bytes = b""
+
+    def call_by_real_name(self) -> Call:
+        """The call as an engine understands it: with the model's own name in the alias's place."""
+        if not self.alias:
+            return self.call
+        body, real = self.call.body, self.request.model
+        if self.opaque_type:
+            return replace(self.call, body=opaque.renamed(body, self.opaque_type, real))
+        return replace(self.call, body=replace_value(body, b"model", compact(real).encode()))
 
 
 class Intake:
@@ -56,29 +70,27 @@ class Intake:
         self._numbers = itertools.count(1)
         self._id_prefix = secrets.token_hex(6)
 
-    @property
-    def detected(self) -> bool:
-        return self._catalog.detected
-
     def request_id(self, headers: Sequence[Header]) -> str:
         return http1.request_id(headers, f"{self._id_prefix}{next(self._numbers):08x}")
 
     def take(self, incoming: Incoming, target: Target, query: str, key: Key, request_id: str) -> Taken:
         """Raises `BadRequest`."""
-        ask = read(target.api, incoming.body)
+        headers, body = incoming.headers, incoming.body
+        content_type = http1.header(headers, b"content-type") or b""
+        is_opaque = target.api == "other" and opaque.is_opaque(content_type, body)
+        ask = Ask(model=opaque.model_in(body, content_type)) if is_opaque else read(target.api, body)
         resolved = self._catalog.resolve(ask.model)
-        headers = incoming.headers
         call = Call(
             api=target.api,
             path=target.path,
             query=query,
             headers=http1.for_engine(headers),
-            body=incoming.body,
+            body=body,
             stream=ask.stream,
             include_usage=ask.include_usage,
         )
-        request = self._request(ask, resolved, target.api, headers, len(incoming.body), key, request_id)
-        return Taken(request, call, resolved.alias)
+        request = self._request(ask, resolved, target.api, headers, len(body), key, request_id)
+        return Taken(request, call, resolved.alias, content_type if is_opaque else b"")
 
     def dry_run(self, body: bytes) -> Request:
         """A chat or completions body as a request that is never sent. Raises `BadRequest`."""
@@ -108,6 +120,7 @@ class Intake:
             prompt_bytes=ask.prompt_bytes,
             body_bytes=body_bytes,
             width=ask.width,
+            prompts=ask.prompts,
             priority=self._priority(headers, key),
             session=session_of(headers, ask.session),
             max_wait_s=self._wait_s(headers),
@@ -141,8 +154,8 @@ class Intake:
 
 def session_of(headers: Sequence[Header], from_body: str) -> int:
     """The client's session as a hash, 0 where it names none. Never a credential, never an address."""
-    for name in _SESSION_HEADERS:
-        value = http1.header(headers, name)
-        if value:
-            return xxh3_64_intdigest(value) or 1
+    named = [(name, value) for name, value in headers if value and name in _SESSION_RANK]
+    if named:
+        _, value = min(named, key=lambda item: _SESSION_RANK[item[0]])
+        return xxh3_64_intdigest(value) or 1
     return xxh3_64_intdigest(from_body.encode("utf-8", "surrogatepass")) or 1 if from_body else 0

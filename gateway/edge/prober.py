@@ -20,6 +20,10 @@ from gateway.engines.reading import MODELS_PATH
 from gateway.engines.registry import DIALECTS, IDENTIFY_PATHS, identify, read_first_answer, refusal
 
 TIMEOUT_S = 2.0
+FACTS_TIMEOUT_S = 15.0
+"""vLLM's first /server_info collects facts about its host (2.8 s seen on 0.32.0, then 4 ms); giving up on
+it would leave an assumed cap in front of a real one."""
+
 # However often `wake` is called (once for each request that found no engine there), no engine gets more
 # than this many probes a second.
 _MIN_GAP_S = 0.05
@@ -82,7 +86,8 @@ class Prober:
 
     `on_event` gets each engine's name and events and says when to ask that engine next. `clock` is the
     monotonic clock that the receiver of `LoadReport.asked_at` compares with. `timeout_s` bounds each
-    single request. Raises ValueError for a target whose kind has no dialect.
+    single request, `facts_timeout_s` those of a detection. Raises ValueError for a target whose kind has no
+    dialect.
     """
 
     def __init__(
@@ -93,12 +98,15 @@ class Prober:
         log: logging.Logger,
         *,
         timeout_s: float = TIMEOUT_S,
+        facts_timeout_s: float = FACTS_TIMEOUT_S,
     ) -> None:
         for target in targets:
             if target.kind != "auto" and target.kind not in DIALECTS:
                 raise ValueError(f"engine {target.name}: {refusal(target.kind)}")
         self._client = _Client(timeout_s)
-        self._watches = {t.name: _Watch(t, self._client, on_event, clock, log) for t in targets}
+        self._watches = {
+            t.name: _Watch(t, self._client, on_event, clock, log, facts_timeout_s) for t in targets
+        }
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
@@ -139,11 +147,16 @@ class _Client:
         if self._session is not None:
             await self._session.close()
 
-    async def get(self, url: str, headers: Mapping[str, str]) -> Answer | Probe:
+    async def get(
+        self, url: str, headers: Mapping[str, str], timeout_s: float | None = None
+    ) -> Answer | Probe:
         """The answer, whatever its status, or what the lack of one means."""
         assert self._session is not None, "start() comes first"
+        timeout = aiohttp.ClientTimeout(total=timeout_s) if timeout_s else self._timeout
         try:
-            async with self._session.get(url, headers=headers, allow_redirects=False) as response:
+            async with self._session.get(
+                url, headers=headers, allow_redirects=False, timeout=timeout
+            ) as response:
                 body = bytearray()
                 async for chunk in response.content.iter_chunked(1 << 16):
                     body += chunk
@@ -169,8 +182,10 @@ class _Watch:
         on_event: OnEvent,
         clock: Callable[[], float],
         log: logging.Logger,
+        facts_timeout_s: float,
     ) -> None:
         self._target = target
+        self._facts_timeout_s = facts_timeout_s
         self._base = base_url(target.url)
         self._headers = {"Authorization": f"Bearer {target.api_key}"} if target.api_key else {}
         self._client = client
@@ -262,7 +277,7 @@ class _Watch:
             kind = await self._identify(answers, gaps)
         dialect = DIALECTS.get(kind, DIALECTS["openai"])
         for path in dialect.facts_paths:
-            await self._ask(path, answers, gaps)
+            await self._ask(path, answers, gaps, self._facts_timeout_s)
         self._attempts += 1
         if gaps and (MODELS_PATH in gaps or self._attempts < _DISCOVERY_ATTEMPTS):
             self._probed(next(iter(gaps.values())))
@@ -295,14 +310,16 @@ class _Watch:
                 return kind
         return "openai"
 
-    async def _ask(self, path: str, answers: dict[str, Answer], gaps: dict[str, Probe]) -> None:
+    async def _ask(
+        self, path: str, answers: dict[str, Answer], gaps: dict[str, Probe], timeout_s: float | None = None
+    ) -> None:
         """Adds the answer to `answers`, or to `gaps` what came instead of one that says anything.
 
         501 says something: the engine has the route and it is switched off.
         """
         if path in answers or path in gaps:
             return
-        answer = await self._get(path)
+        answer = await self._get(path, timeout_s)
         if isinstance(answer, Probe):
             gaps[path] = answer
         elif answer.status >= 500 and answer.status != 501:
@@ -317,8 +334,8 @@ class _Watch:
         answer = await self._get(dialect.load_path)
         return None if isinstance(answer, Probe) else dialect.read_load(answer, asked_at)
 
-    async def _get(self, path: str) -> Answer | Probe:
-        return await self._client.get(self._base + path, self._headers)
+    async def _get(self, path: str, timeout_s: float | None = None) -> Answer | Probe:
+        return await self._client.get(self._base + path, self._headers, timeout_s)
 
     def _discovered(self, kind: str, facts: Facts, gaps: Mapping[str, Probe]) -> None:
         facts, warnings = settle(facts, self._target)

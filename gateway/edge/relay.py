@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from urllib.parse import unquote
 
 import msgspec
@@ -27,7 +28,6 @@ from gateway.engines.base import Dialect
 from gateway.wire import paths
 from gateway.wire.body import shown
 from gateway.wire.errors import BadRequest, error_body, retry_headers, status_of
-from gateway.wire.openai import read
 from gateway.wire.reader import Incoming
 
 _SWEEP_S = 0.25
@@ -153,18 +153,32 @@ class Relay:
             self.refuse(client, incoming, refusal)
 
     def refuse(self, client: ClientConnection, incoming: Incoming, refusal: BadRequest) -> None:
-        """Answer with the gateway's own 4xx and count it, once."""
+        """Answer with the gateway's own error and count it, once."""
         target = _target(incoming.url.decode("latin-1").partition("?")[0]) if incoming.url else None
         api = target.api if target is not None else "other"
         status = status_of(refusal.code, api)
         request_id = self._intake.request_id(incoming.headers)
         body = error_body(refusal.code, refusal.message, api, refusal.param)
         headers = [(b"x-request-id", request_id.encode())]
-        if status == 405:
+        outcome = Outcome.INVALID
+        if refusal.code == "no_ready_engine":
+            outcome = Outcome.REJECTED
+            headers.append((b"x-gateway-reject-reason", refusal.code.encode()))
+            headers += retry_headers(self.dispatcher.scheduler.retry_after_s())
+        elif status == 405:
             headers.append((b"allow", b"GET, HEAD" if api in _METHODS else b"POST"))
         elif status == 401:
             headers.append((b"www-authenticate", b"Bearer"))
-        self._record(request_id, api, Outcome.INVALID, status, refusal.code)
+        self._tell(
+            refusal_record(
+                request_id,
+                api,
+                outcome=outcome,
+                status=status,
+                code=refusal.code,
+                timestamp=self.timestamp(),
+            )
+        )
         client.send_error(status, headers, body)
 
     def closed(self, exchange: Exchange, record: Record) -> None:
@@ -174,8 +188,8 @@ class Relay:
         self._tell(record)
 
     def timestamp(self) -> str:
-        moment = datetime.fromtimestamp(self._wall_offset_s + self.now(), UTC)
-        return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        milliseconds = int((self._wall_offset_s + self.now()) * 1000)
+        return f"{_second(milliseconds // 1000)}.{milliseconds % 1000:03d}Z"
 
     # Ending
 
@@ -236,33 +250,12 @@ class Relay:
         self, client: ClientConnection, incoming: Incoming, target: paths.Target, query: str, key: Key
     ) -> None:
         request_id = self._intake.request_id(incoming.headers)
-        if not self._intake.detected:
-            read(target.api, incoming.body)
-            self._nothing_yet(client, request_id, target.api)
-            return
         taken = self._intake.take(incoming, target, f"?{query}" if query else "", key, request_id)
         exchange = Exchange(self, client, taken, key.name)
         client.exchange = exchange
         self._exchanges.add(exchange)
         self._idle.clear()
         exchange.begin()
-
-    def _nothing_yet(self, client: ClientConnection, request_id: str, api: str) -> None:
-        """No engine has told what it serves, so that not even the model can be judged."""
-        names = ", ".join(f"{e.name} at {e.url}" for e in self.dispatcher.scheduler.engines.values())
-        message = f"No engine has answered yet ({names}). Start one, or retry once it has loaded."
-        code = "no_ready_engine"
-        headers = [(b"x-request-id", request_id.encode()), (b"x-gateway-reject-reason", code.encode())]
-        headers += retry_headers(self.dispatcher.scheduler.retry_after_s())
-        self._record(request_id, api, Outcome.REJECTED, status_of(code, api), code)
-        client.send_error(status_of(code, api), headers, error_body(code, message, api))
-
-    def _record(self, request_id: str, api: str, outcome: Outcome, status: int, code: str) -> None:
-        self._tell(
-            refusal_record(
-                request_id, api, outcome=outcome, status=status, code=code, timestamp=self.timestamp()
-            )
-        )
 
     def _tell(self, record: Record) -> None:
         """Whoever counts and logs must not be able to keep an answer from its client."""
@@ -283,5 +276,11 @@ class Relay:
             pool.trim()
 
 
+@lru_cache(maxsize=4)
+def _second(since_epoch_s: int) -> str:
+    return datetime.fromtimestamp(since_epoch_s, UTC).isoformat().removesuffix("+00:00")
+
+
+@lru_cache(maxsize=128)
 def _target(path: str) -> paths.Target | None:
     return paths.target(unquote(path, errors="replace"))

@@ -15,7 +15,8 @@ request on a dying connection is lost (llm-d-benchmark#1675, kserve#5446)."""
 
 SETTLE_S = 1.0
 """llama-server announces keep-alive with a stream and closes right after its last chunk (seen on build
-10434). So until an engine has kept a connection this long after a stream, none is reused after one."""
+10434). So until an engine has kept a connection this long after a stream, none is reused after one: one at a
+time is kept to see, the others are closed, as thousands of short streams would leave a socket each."""
 
 
 class Attempt(Protocol):
@@ -135,6 +136,7 @@ class Pool:
         self._all: set[EngineConnection] = set()
         self._connecting: set[asyncio.Task[None]] = set()
         self._keeps_streams = False
+        self._on_probation: EngineConnection | None = None
 
     def idle(self) -> EngineConnection | None:
         """The connection that was used last, if one is open and young enough."""
@@ -153,13 +155,18 @@ class Pool:
 
     def keep(self, connection: EngineConnection, *, streamed: bool) -> None:
         connection.idle_since = self._loop.time()
-        if streamed and not self._keeps_streams:
+        if not streamed or self._keeps_streams:
+            self._idle.append(connection)
+        elif self._on_probation is None:
+            self._on_probation = connection
             self._loop.call_later(SETTLE_S, self._settled, connection)
         else:
-            self._idle.append(connection)
+            connection.abort()
 
     def forget(self, connection: EngineConnection) -> None:
         self._all.discard(connection)
+        if connection is self._on_probation:
+            self._on_probation = None
         if connection in self._idle:
             self._idle.remove(connection)
             if connection.idle_since > self._loop.time() - IDLE_S:
@@ -167,7 +174,8 @@ class Pool:
                 self._keeps_streams = False
 
     def _settled(self, connection: EngineConnection) -> None:
-        if connection.usable:
+        if connection is self._on_probation and connection.usable:
+            self._on_probation = None
             self._keeps_streams = True
             self._idle.append(connection)
 

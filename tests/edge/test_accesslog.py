@@ -3,6 +3,8 @@ import json
 
 import pytest
 from edge_values import a_record
+from harness import chat, running
+from raw_engine import answers, raw_engine, whole
 
 from gateway.core.request import Outcome
 from gateway.edge.accesslog import BUFFER_BYTES, AccessLog
@@ -129,3 +131,15 @@ def test_a_closed_stream_is_a_broken_one():
 def test_an_unknown_format_is_refused():
     with pytest.raises(ValueError, match="text or json"):
         AccessLog(io.StringIO(), "xml")
+
+
+async def test_a_gateway_writes_it_where_it_is_told(tmp_path, capfd):
+    stream = io.StringIO()
+    async with raw_engine(answers(whole(b"{}"))) as engine:
+        async with running(tmp_path, [engine.entry(name="a")], access_log=stream) as gateway:
+            assert (await gateway.post("/v1/chat/completions", chat("hello", model="m")))[0] == 200
+        assert "api=chat model=m engine=a outcome=ok" in stream.getvalue()
+        assert capfd.readouterr().err == ""
+        async with running(tmp_path, [engine.entry(name="a")]) as gateway:
+            assert (await gateway.post("/v1/chat/completions", chat("hello", model="m")))[0] == 200
+        assert "api=chat model=m engine=a outcome=ok" in capfd.readouterr().err

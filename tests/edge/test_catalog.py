@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from gateway.config import ModelsConfig
-from gateway.core.engine import Engine, Facts
+from gateway.core.engine import Engine, Facts, Health
 from gateway.edge.catalog import Catalog, Resolved
 from gateway.wire.errors import BadRequest
 
@@ -14,7 +14,12 @@ CREATED = 1_700_000_000
 def engine(name: str, *models: str, **facts) -> Engine:
     it = Engine(name, f"http://{name}")
     it.facts = Facts(models=models, kind="vllm", **facts)
+    it.health = Health.READY
     return it
+
+
+def unseen(name: str) -> Engine:
+    return Engine(name, f"http://{name}")
 
 
 def catalog(*engines: Engine, **aliases: str) -> Catalog:
@@ -32,13 +37,47 @@ def refusal(it: Catalog, asked: str) -> BadRequest:
 def test_a_served_model_stands_for_itself():
     it = catalog(engine("a", "m"), m="other")
     assert it.resolve("m") == Resolved("m")
-    assert it.detected
 
 
-def test_before_any_engine_has_told_nothing_is_detected():
-    it = catalog(engine("a"))
-    assert not it.detected
-    assert "Served: nothing yet" in refusal(it, "m").message
+def test_while_an_engine_has_not_told_its_models_no_name_is_refused():
+    it = catalog(engine("a", "m"), unseen("b"), fast="m", big="qwen", big_any="qwen")
+    assert it.resolve("n") == Resolved("n")
+    assert it.resolve("big") == Resolved("qwen", "big")
+    assert it.resolve("big-x") == Resolved("qwen", "big-x")
+    assert it.resolve("fast") == Resolved("m", "fast")
+
+
+def test_a_name_that_could_not_be_judged_is_judged_once_all_have_told():
+    b = unseen("b")
+    it = catalog(engine("a", "m"), b)
+    assert (it.resolve("n"), it.resolve("k")) == (Resolved("n"), Resolved("k"))
+    b.facts, b.health = Facts(models=("n",)), Health.READY
+    assert refusal(it, "k").code == "unknown_model"
+    it.refresh()
+    assert it.resolve("n") == Resolved("n")
+
+
+@pytest.mark.parametrize("asked", ["x" * 257, "\ud800", "a\nb"])
+def test_what_is_no_name_at_all_is_refused_even_then(asked):
+    assert refusal(catalog(unseen("a")), asked).code == "unknown_model"
+
+
+def test_an_engine_that_serves_and_names_no_models_has_told():
+    """Its list was empty, or it wants a key for it: waiting for it would not end."""
+    assert refusal(catalog(engine("a", "m"), engine("b")), "n").code == "unknown_model"
+
+
+def test_without_a_name_and_before_any_engine_has_told_there_is_nothing_to_send_to():
+    refused = refusal(catalog(unseen("a"), unseen("b")), "")
+    assert refused.code == "no_ready_engine"
+    assert "a at http://a, b at http://b" in refused.message
+
+
+def test_a_card_of_a_name_that_cannot_be_judged_yet_is_refused():
+    it = catalog(unseen("a"))
+    with pytest.raises(BadRequest) as refused:
+        it.card("m")
+    assert refused.value.code == "unknown_model"
 
 
 def test_an_alias_stands_for_its_model_and_is_remembered_as_asked_for():

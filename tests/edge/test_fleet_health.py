@@ -161,6 +161,44 @@ async def test_a_request_waits_for_a_llamacpp_engine_that_loads_its_model_again(
             assert (await gateway.engine("a"))["restarts"] == 1
 
 
+async def test_a_request_waits_for_an_engine_that_loads_its_model_for_the_first_time(tmp_path: Path):
+    async with (
+        simulated(1, "llamacpp") as (engine,),
+        front(engine) as (url, loaded),
+        running(tmp_path, [{"name": "a", "url": url}]) as gateway,
+    ):
+        await until(lambda: is_health(gateway, "a", "loading"))
+        assert (await gateway.engine("a"))["models"] == []
+        async with gateway.http.post(f"{gateway.admin}/api/explain", json=chat("Hello")) as dry_run:
+            not_considered = (await dry_run.json())["not_considered"]
+        assert not_considered == {"a": "has not told its models, is loading"}
+        asked = asyncio.create_task(ask(gateway, chat("Hello")))
+        await until(lambda: waiting(gateway))
+        assert await gateway.metric("queue_depth") == 1
+        nameless = await ask(gateway, {"messages": []})
+        assert (nameless.status, nameless.error_code) == (503, "no_ready_engine")
+        loaded.set()
+        answer = await asked
+        assert (answer.status, answer.engine, answer.json["model"]) == (200, "a", "sim-model")
+        assert await gateway.metric("queue_depth") == 0
+        unknown = await ask(gateway, chat("Hello", model="none"))
+        assert (unknown.status, unknown.error_code) == (404, "unknown_model")
+
+
+async def test_an_unknown_model_is_not_denied_while_an_engine_was_never_seen(tmp_path: Path):
+    async with simulated(2) as engines:
+        await engines[1].close()
+        async with running(tmp_path, entries(engines)) as gateway:
+            await until(lambda: is_health(gateway, "b", "down"))
+            refused = await ask(gateway, chat("Hello", model="none"))
+            assert (refused.status, refused.error_code) == (503, "no_ready_engine")
+            message = refused.json["error"]["message"]
+            assert "'none'" in message
+            assert "b is down" in message
+            assert int(refused.headers["retry-after"]) >= 1
+            assert (await ask(gateway, chat("Hello"))).engine == "a"
+
+
 async def test_an_engine_that_drains_finishes_what_it_runs_and_gets_nothing_new(tmp_path: Path):
     async with fleet(tmp_path, 2, decode_rate=40) as (gateway, _):
         running_one = asyncio.create_task(

@@ -49,7 +49,7 @@ class Line:
 
 @asynccontextmanager
 async def line(tmp_path: Path) -> AsyncIterator[tuple[Running, Line]]:
-    async with fleet(tmp_path, 1, slots=1, decode_rate=50, sections=AUTH) as (gateway, _):
+    async with fleet(tmp_path, 1, slots=1, decode_rate=20, sections=AUTH) as (gateway, _):
         first = asyncio.create_task(ask(gateway, chat("First", max_tokens=30), authorization="Bearer usual"))
         await until(lambda: gateway.metric("in_flight"))
         yield gateway, Line(gateway)
@@ -86,7 +86,7 @@ async def test_the_header_lowers_a_priority_and_never_raises_it(tmp_path: Path):
 
 
 async def test_without_keys_everybody_is_normal_and_may_step_back(tmp_path: Path):
-    async with fleet(tmp_path, 1, slots=1, decode_rate=50) as (gateway, _):
+    async with fleet(tmp_path, 1, slots=1, decode_rate=15) as (gateway, _):
         first = asyncio.create_task(ask(gateway, chat("First", max_tokens=20)))
         await until(lambda: gateway.metric("in_flight"))
         queue = Line(gateway)
@@ -99,10 +99,10 @@ async def test_without_keys_everybody_is_normal_and_may_step_back(tmp_path: Path
 
 async def test_a_full_queue_and_a_wait_that_is_too_long_are_told(tmp_path: Path):
     one = {"admission": {"max_queue": 1}}
-    async with fleet(tmp_path, 1, slots=1, decode_rate=50, sections=one) as (gateway, (engine,)):
+    async with fleet(tmp_path, 1, slots=1, decode_rate=10, sections=one) as (gateway, (engine,)):
         first = asyncio.create_task(ask(gateway, chat("First", max_tokens=30)))
         await until(lambda: gateway.metric("in_flight"))
-        impatient = asyncio.create_task(ask(gateway, chat("Impatient"), x_gateway_max_wait_ms="100"))
+        impatient = asyncio.create_task(ask(gateway, chat("Impatient"), x_gateway_max_wait_ms="1000"))
         await until(lambda: gateway.metric("queue_depth"))
         full = await ask(gateway, chat("One too many"))
         assert (full.status, full.error_code) == (503, "queue_full")
@@ -117,7 +117,7 @@ async def test_a_full_queue_and_a_wait_that_is_too_long_are_told(tmp_path: Path)
 
 
 async def test_a_client_that_leaves_the_queue_never_reaches_an_engine(tmp_path: Path):
-    async with fleet(tmp_path, 1, slots=1, decode_rate=50) as (gateway, (engine,)):
+    async with fleet(tmp_path, 1, slots=1, decode_rate=20) as (gateway, (engine,)):
         first = asyncio.create_task(ask(gateway, chat("First", max_tokens=20)))
         await until(lambda: gateway.metric("in_flight"))
         leaver = asyncio.create_task(ask(gateway, chat("Leaver")))

@@ -15,7 +15,7 @@ PROMPTS: dict[str, Callable[[int], str]] = {
     "different": lambda number: words(2000, f"number {number}"),
     "short": lambda number: f"Hello {number}",
 }
-SLOW = {"slots": 2, "prefill_rate": 2e5, "decode_rate": 60.0}
+SLOW = {"slots": 2, "prefill_rate": 2e5, "decode_rate": 25.0}
 
 
 def deferred(engines: list[SimEngine]) -> list[int]:

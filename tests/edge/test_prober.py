@@ -132,7 +132,7 @@ async def engine() -> AsyncIterator[FakeEngine]:
 async def probing(
     seen: Callable[[str, EngineEvent], ProberHint], *targets: EngineTarget, timeout_s: float = 2.0
 ) -> AsyncIterator[Prober]:
-    prober = Prober(targets, seen, lambda: 7.0, LOG, timeout_s=timeout_s)
+    prober = Prober(targets, seen, lambda: 7.0, LOG, timeout_s=timeout_s, facts_timeout_s=timeout_s)
     await prober.start()
     try:
         yield prober

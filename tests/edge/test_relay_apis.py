@@ -226,19 +226,18 @@ NAMED = b'{"id": "c", "model": "m", "choices": [{"message": {"content": "my \\"m
 
 
 @pytest.mark.parametrize("alias", ["fast", "claude-opus-4", 'claude-"x"\\', "claude-\u00e9"])
-@pytest.mark.parametrize("echo", [True, False])
+@pytest.mark.parametrize("echo", [True, False, None])
 async def test_an_alias_reaches_the_engine_as_the_real_name(tmp_path, engine, alias, echo):
     engine.handler = answers(whole(NAMED))
     body = json.dumps({"messages": [], "model": alias, "x": '"model":"' + alias}).encode()
-    async with running(
-        tmp_path, [engine.entry(name="a")], models={"aliases": ALIASES, "echo_alias": echo}
-    ) as gateway:
+    models = {"aliases": ALIASES} | ({} if echo is None else {"echo_alias": echo})
+    async with running(tmp_path, [engine.entry(name="a")], models=models) as gateway:
         status, _, answer = await gateway.post("/v1/chat/completions", body)
         assert status == 200
         assert engine.calls[0].body == body.replace(json.dumps(alias).encode(), b'"m"', 1)
-        expected = json.loads(NAMED) | {"model": alias if echo else "m"}
+        expected = json.loads(NAMED) | {"model": "m" if echo is False else alias}
         assert json.loads(answer) == expected
-        if not echo:
+        if echo is False:
             assert answer == NAMED
         assert (await gateway.records())[0]["model"] == "m"
 

@@ -243,3 +243,17 @@ async def test_usage_is_not_asked_for_where_the_configuration_forbids_it(tmp_pat
     async with running(tmp_path, [engine.entry(name="a", kind="vllm")], usage={"inject": "off"}) as gateway:
         assert (await ask(gateway, body)).body == WITHOUT + DONE
     assert engine.calls[0].body == body
+
+
+async def test_cached_tokens_of_several_prompts_are_unknown(tmp_path):
+    # vLLM 0.32.0 sums their prompt tokens and reports the cached ones of one.
+    usage = {"prompt_tokens": 40, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 16}}
+    body = json.dumps({"choices": [], "usage": usage}).encode()
+    async with (
+        raw_engine(answers(whole(body))) as engine,
+        running(tmp_path, [engine.entry()]) as gateway,
+    ):
+        for prompt, cached in (("one", 16), (["one", "two"], None)):
+            status, _, _ = await gateway.post("/v1/completions", {"model": "m", "prompt": prompt})
+            assert status == 200
+            assert (await gateway.records())[0]["cached_tokens"] == cached

@@ -285,6 +285,55 @@ async def test_a_json_answer_that_breaks_off_is_cut(alone, engine, end, framing)
     await no_lease_is_left(alone)
 
 
+@pytest.mark.parametrize("end", [reset, close], ids=["reset", "close"])
+async def test_an_answer_that_would_end_with_the_connection_is_cut_by_a_reset(alone, engine, end):
+    """A client of HTTP/1.0 takes a plain close for the answer's end."""
+
+    async def handler(call):
+        call.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n", chunk(b'{"whole":1}'))
+        await asyncio.sleep(0.05)
+        await end(call)
+
+    engine.handler = handler
+    async with connect(alone) as client:
+        client.send(request(chat("hello", model="m"), version="1.0"))
+        head = await client.head()
+        assert "content-length" not in head.headers
+        with pytest.raises(ConnectionResetError):
+            await client.until_closed()
+
+
+TERMINAL = {
+    "/v1/messages": ["message_stop"],
+    "/v1/responses": ["response.completed", "response.incomplete", "response.failed"],
+}
+ENDS = [(path, last) for path, names in TERMINAL.items() for last in names]
+
+
+def typed(kind: str) -> bytes:
+    return b"event: %b\ndata: %b\n\n" % (kind.encode(), json.dumps({"type": kind}).encode())
+
+
+@pytest.mark.parametrize(("path", "last"), ENDS)
+async def test_the_last_event_of_the_api_is_a_good_end(alone, engine, path, last):
+    engine.handler = answers(stream_head(), chunk(typed("x.delta") + typed(last)), END)
+    async with connect(alone) as client:
+        client.send(request(chat("hello", model="m", stream=True), path=path))
+        assert (await client.answer()).body == typed("x.delta") + typed(last)
+    assert (await alone.records())[0]["outcome"] == "ok"
+
+
+@pytest.mark.parametrize("path", TERMINAL)
+async def test_a_stream_without_the_last_event_of_its_api_is_truncated(alone, engine, path):
+    engine.handler = answers(stream_head(), chunk(typed("x.delta")), END)
+    async with connect(alone) as client:
+        client.send(request(chat("hello", model="m", stream=True), path=path))
+        answer = await client.answer()
+    assert answer.body.startswith(typed("x.delta") + b"event: error\ndata: ")
+    assert answer.body.count(b"engine_truncated") == 1
+    assert (await alone.records())[0]["outcome"] == "engine_truncated"
+
+
 async def test_an_engine_that_closes_kept_connections_is_not_noticed(alone, engine):
     """At once after its answer, without having said so: the close and the next request cross."""
 

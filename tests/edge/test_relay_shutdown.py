@@ -149,6 +149,39 @@ async def test_it_is_not_ready_while_it_stops(tmp_path, engine):
         assert (await running_one.answer()).body == OK
 
 
+async def test_while_it_drains_new_connections_are_told_so(tmp_path, engine):
+    """A load balancer must see the 503 of `/readyz`, and a client a refusal that it retries."""
+    async with stopping(tmp_path, engine) as (gateway, begin), connect(gateway) as stream:
+        stream.send(ask("long", stream=True))
+        call = await seen(engine)
+        call.write(stream_head(), chunk(event("a")))
+        assert (await stream.head()).status == 200
+        stop = await begin()
+        for path, status, word in [("/healthz", 200, "ok"), ("/readyz", 503, "shutting_down")]:
+            async with connect(gateway) as probe:
+                probe.send(request(path=path, method="GET"))
+                answer = await probe.answer()
+                assert (answer.status, json.loads(answer.body)["status"]) == (status, word)
+                assert answer.headers["connection"] == "close"
+                assert await probe.until_closed() == b""
+        for path, status in [("/v1/chat/completions", 503), ("/v1/messages", 529)]:
+            async with connect(gateway) as late:
+                late.send(ask("late", path=path))
+                answer = await late.answer()
+                assert (answer.status, answer.error["code"]) == (status, "shutting_down")
+                assert int(answer.headers["retry-after"]) >= 1
+                assert await late.until_closed() == b""
+        assert not stop.done()
+        call.write(chunk(event("b", "stop") + DONE), END)
+        rest = await stream.until_closed()
+        assert (b"[DONE]" in rest, b"shutting_down" in rest) == (True, False)
+        await stop
+        assert outcomes(gateway) == ["ok", "rejected", "rejected"]
+        with pytest.raises(ConnectionRefusedError):
+            async with connect(gateway):
+                pass
+
+
 async def test_after_the_grace_what_runs_is_cut_off_and_told_so(tmp_path, engine):
     async with (
         stopping(tmp_path, engine, grace="200ms") as (gateway, begin),

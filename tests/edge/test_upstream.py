@@ -234,3 +234,45 @@ async def test_close_ends_every_connection_and_those_being_made(engine):
 
     await until(none_left)
     assert late.connection is None
+
+
+STREAMED = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: 2\r\n\r\n\n\n"
+
+
+async def test_only_one_connection_is_kept_open_to_see_whether_streams_leave_it_so(pool, engine):
+    """Or thousands of short streams in a second would hold a socket each for that second."""
+    engine.handler = answers(STREAMED)
+    await asyncio.gather(*(sent(pool) for _ in range(20)))
+
+    async def one_left():
+        return len(pool._all) == 1
+
+    await until(one_left)
+    assert pool.idle() is None
+
+
+async def test_after_one_connection_outlived_its_stream_all_are_used_again(pool, engine, monkeypatch):
+    monkeypatch.setattr(upstream, "SETTLE_S", 0.05)
+    engine.handler = answers(STREAMED)
+    first = await sent(pool)
+
+    async def settled():
+        return pool.idle()
+
+    assert await until(settled) is first.connection
+    one, two = await sent(pool), await sent(pool)
+    assert one.connection is two.connection
+
+
+async def test_a_connection_that_the_engine_closes_after_its_stream_makes_room_for_another_try(pool, engine):
+    engine.handler = answers(STREAMED, close=True)
+    await sent(pool)
+
+    async def none_left():
+        return not pool._all
+
+    await until(none_left)
+    engine.handler = answers(STREAMED)
+    await sent(pool)
+    await asyncio.sleep(0)
+    assert len(pool._all) == 1
