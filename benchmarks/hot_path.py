@@ -1,11 +1,12 @@
-"""What relaying costs on one core: the gateway, an aiohttp handler and HAProxy, side by side in one run.
+"""What relaying costs on one core: an aiohttp handler, a bare protocol, the gateway, HAProxy, in one run.
 
 usage: python benchmarks/hot_path.py [--rounds 3] [--seconds 3]
 
 The relay is pinned to core 0, the engine and the load (wrk) to core 1. The engine answers at once: 2 KB
 prompts with plain JSON, and with 32 events in one burst; or, for 100 open streams, an event each 10 ms.
-The aiohttp handler parses the body, posts it and writes what comes back: no routing, no slots, no
-accounting. Prints medians and each relay's ratio to the aiohttp handler.
+The aiohttp handler and the bare protocol (asyncio.Protocol with httptools) both parse the body, send it on
+and write what comes back: no routing, no slots, no accounting. The gateway does all of that. Prints medians
+and each relay's ratio to the aiohttp handler.
 """
 
 import argparse
@@ -121,6 +122,92 @@ async def aiohttp_handler(port: int, engine: str) -> None:
     await asyncio.Event().wait()
 
 
+class BareClient(asyncio.Protocol):
+    """The least a relay must do, by hand: one connection to the engine for each client's."""
+
+    def __init__(self, engine_port: int) -> None:
+        self._engine_port = engine_port
+        self._engine: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        import httptools
+
+        self._transport = transport
+        self._parser = httptools.HttpRequestParser(self)
+        self._body = b""
+
+    def data_received(self, data: bytes) -> None:
+        self._parser.feed_data(data)
+
+    def on_body(self, data: bytes) -> None:
+        self._body += data
+
+    def on_message_complete(self) -> None:
+        json.loads(self._body)
+        head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: e\r\ncontent-length: %d\r\n\r\n" % len(
+            self._body
+        )
+        request, self._body = head + self._body, b""
+        if self._engine is not None:
+            self._engine.write(request)
+        else:
+            self._connecting = asyncio.ensure_future(self._connect(request))
+
+    async def _connect(self, request: bytes) -> None:
+        loop = asyncio.get_running_loop()
+        answer = BareAnswer(self._transport)
+        self._engine, _ = await loop.create_connection(lambda: answer, "127.0.0.1", self._engine_port)
+        self._engine.write(request)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if self._engine is not None:
+            self._engine.close()
+
+
+class BareAnswer(asyncio.Protocol):
+    """Parses the engine's answer and frames it again for the client."""
+
+    def __init__(self, client: asyncio.BaseTransport) -> None:
+        import httptools
+
+        self._client = client
+        self._parser = httptools.HttpResponseParser(self)
+        self._headers: list[bytes] = []
+        self._pieces: list[bytes] = []
+        self._done = False
+
+    def data_received(self, data: bytes) -> None:
+        self._parser.feed_data(data)
+        out = b"".join(self._pieces)
+        if out:
+            self._client.write(b"%x\r\n%b\r\n" % (len(out), out))
+            self._pieces = []
+        if self._done:
+            self._client.write(b"0\r\n\r\n")
+            self._done = False
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if name.lower() not in (b"content-length", b"transfer-encoding"):
+            self._headers.append(name + b": " + value)
+
+    def on_headers_complete(self) -> None:
+        lines = [b"HTTP/1.1 200 OK", *self._headers, b"transfer-encoding: chunked"]
+        self._client.write(b"\r\n".join(lines) + b"\r\n\r\n")
+        self._headers = []
+
+    def on_body(self, data: bytes) -> None:
+        self._pieces.append(data)
+
+    def on_message_complete(self) -> None:
+        self._done = True
+
+
+async def bare_protocol(port: int, engine_port: int) -> None:
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(lambda: BareClient(engine_port), "127.0.0.1", port, backlog=4096)
+    await server.serve_forever()
+
+
 async def engine(port: int, paced: bool) -> None:
     loop = asyncio.get_running_loop()
     server = await loop.create_server(lambda: Engine(paced), "127.0.0.1", port, backlog=4096)
@@ -178,8 +265,8 @@ def relay_command(name: str, port: int, engine_port: int, folder: str) -> list[s
             "--admin",
             "127.0.0.1:0",
         ]
-    if name == "aiohttp":
-        return [sys.executable, __file__, "--role", "aiohttp", "--port", str(port), "--target", target]
+    if name in ("aiohttp", "protocol"):
+        return [sys.executable, __file__, "--role", name, "--port", str(port), "--target", target]
     path = Path(folder, f"haproxy-{port}.cfg")
     path.write_text(
         "global\n nbthread 1\ndefaults\n mode http\n timeout client 60s\n timeout server 60s\n"
@@ -230,12 +317,14 @@ def main() -> None:
 
         if arguments.role == "aiohttp":
             uvloop.run(aiohttp_handler(arguments.port, arguments.target))
+        elif arguments.role == "protocol":
+            uvloop.run(bare_protocol(arguments.port, int(arguments.target.rpartition(":")[2])))
         else:
             uvloop.run(engine(arguments.port, arguments.role == "paced"))
         return
     if not shutil.which("wrk") or not shutil.which("taskset"):
         raise SystemExit("needs wrk and taskset")
-    names = ["aiohttp", "gateway"] + (["haproxy"] if shutil.which("haproxy") else [])
+    names = ["aiohttp", "protocol", "gateway"] + (["haproxy"] if shutil.which("haproxy") else [])
     results: dict[str, dict[str, list[float]]] = {name: {} for name in names}
     me = [sys.executable, __file__, "--role"]
     with (

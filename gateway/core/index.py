@@ -20,6 +20,7 @@ HOST_COPY_TOKENS = 65_536
 """Prompts assumed to survive in llama.cpp's host memory: 8 GiB (`--cache-ram` default) at 128 KiB a token."""
 
 _TOKEN_ID_BYTES = 4.0
+_WORTH_A_NEW_BOUND = 0.01
 _LEARN_FROM_TOKENS = 32
 
 
@@ -82,8 +83,10 @@ class Index:
         if request.token_ids or request.prompts > 1:
             return
         ratio = min(16.0, max(1.0, request.prompt_bytes / tokens))
-        self._bytes_per_token[request.model] = smoothed(self._bytes_per_token.get(request.model), ratio)
-        self._bound(engine)
+        old = self._bytes_per_token.get(request.model)
+        self._bytes_per_token[request.model] = new = smoothed(old, ratio)
+        if old is None or abs(new - old) > _WORTH_A_NEW_BOUND * old:
+            self._bound(engine)
 
     def size(self, engine: str) -> tuple[int, int]:
         """(blocks held, bound) of an engine."""

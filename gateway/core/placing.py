@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from msgspec import Struct
 
 from gateway.core import router
-from gateway.core.engine import Engine
+from gateway.core.engine import DEFAULT_SLOT_S, Engine
 from gateway.core.index import Index
 from gateway.core.request import Grant, Request
 from gateway.core.router import Candidate, Policy
@@ -78,3 +78,8 @@ class Placing:
             if engine.accepting and engine.free > ahead.get(name, 0)
             for model in engine.facts.models
         }
+
+    def drain_s(self, waiting: int) -> float:
+        """Seconds until a queue of `waiting` has drained, from the learned slot times; between 1 and 60."""
+        rate = sum(it.usable / (it.slot_s or DEFAULT_SLOT_S) for it in self._engines.values() if it.accepting)
+        return min(60.0, max(1.0, (waiting + 1) / rate)) if rate else 10.0

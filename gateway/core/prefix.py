@@ -94,6 +94,12 @@ class PooledCache:
         if not blocks:
             return
         self._running[key] = tuple(blocks)
+        known = self._branch_of.get(blocks[-1])
+        if known is not None and known.owners is None and known.blocks[-1] == blocks[-1]:
+            # All of it is resident, which is the usual case and needs no look at the tree.
+            self._touch(known)
+            self._evict()
+            return
         leaf = self._extend(blocks, {key})
         branch: Branch | None = leaf
         while branch is not None and branch.owners is not None:
@@ -105,7 +111,8 @@ class PooledCache:
     def confirm(self, key: int) -> None:
         """The request produced its first token: its whole prompt is in the engine now."""
         blocks = self._running.get(key)
-        if not blocks:
+        if not blocks or self._is_resident(blocks[-1]):
+            self._evict()
             return
         leaf = self._extend(blocks, {key})
         branch: Branch | None = leaf
@@ -118,7 +125,7 @@ class PooledCache:
     def end(self, key: int) -> None:
         """The request is over; what it alone was computing and did not finish is not there."""
         blocks = self._running.pop(key, None)
-        if not blocks:
+        if not blocks or self._is_resident(blocks[-1]):
             return
         depth = self._depth(blocks)
         branch = self._branch_of[blocks[depth - 1]] if depth else None
@@ -135,8 +142,14 @@ class PooledCache:
         self._branch_of.clear()
         self._recency.clear()
 
+    def _is_resident(self, block: int) -> bool:
+        branch = self._branch_of.get(block)
+        return branch is not None and branch.owners is None
+
     def _depth(self, blocks: Sequence[int]) -> int:
         known = self._branch_of
+        if blocks and blocks[-1] in known:
+            return len(blocks)
         low, high = 0, len(blocks)
         while low < high:
             middle = (low + high + 1) >> 1

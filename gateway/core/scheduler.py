@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from gateway.core import refusals, router
 from gateway.core.admission import Queue, Waiting
-from gateway.core.engine import DEFAULT_SLOT_S, Engine, Lease, Residency
+from gateway.core.engine import Engine, Lease, Residency
 from gateway.core.events import Discovered, EngineEvent, Probed, Reported
 from gateway.core.holds import PATIENCE_S, Hold, Returns
 from gateway.core.index import Index
@@ -67,15 +67,16 @@ class Scheduler:
             return self._refuse(request.key, Reason.SHUTTING_DOWN, "The gateway is shutting down. Retry.")
         self._turn += 1
         entry = Entry(request, self._turn, now)
-        if not self._placing.is_served(entry) and not self._placing.may_come(entry):
-            message = refusals.nobody(request.model, self.engines.values())
-            return self._refuse(request.key, Reason.NO_READY_ENGINE, message)
-        self.entries[request.key] = entry
         self._returns.arrived(request.blocks, now)
         fits = self.queue.fits(request.body_bytes)
         grant = self._at_once(entry, now, may_wait=fits)
         if grant is not None:
+            self.entries[request.key] = entry
             return self._step([grant, *self._pair(now)] if self.queue else [grant])
+        if not self._placing.is_served(entry) and not self._placing.may_come(entry):
+            message = refusals.nobody(request.model, self.engines.values())
+            return self._refuse(request.key, Reason.NO_READY_ENGINE, message)
+        self.entries[request.key] = entry
         self.queue.add(request, now)
         decisions = self._pair(now)
         if fits or request.key not in self.queue:
@@ -193,18 +194,16 @@ class Scheduler:
 
     def next_deadline(self) -> float | None:
         """When `tick` is due, at the latest."""
-        times = [engine.next_deadline() for engine in self.engines.values()]
-        times.append(self.queue.next_deadline())
-        return min((time for time in times if time is not None), default=None)
+        due = self.queue.next_deadline()
+        for engine in self.engines.values():
+            soonest = engine.next_deadline()
+            if soonest is not None and (due is None or soonest < due):
+                due = soonest
+        return due
 
     def retry_after_s(self) -> float:
-        """Seconds until the queue has drained, from the learned slot times; between 1 and 60."""
-        rate = sum(
-            engine.usable / (engine.slot_s or DEFAULT_SLOT_S)
-            for engine in self.engines.values()
-            if engine.accepting
-        )
-        return min(60.0, max(1.0, (len(self.queue) + 1) / rate)) if rate else 10.0
+        """Seconds until the queue should have drained; between 1 and 60."""
+        return self._placing.drain_s(len(self.queue))
 
     def idle_while_waiting_s(self, name: str, now: float) -> float:
         """Seconds in which a slot of the engine stood free beside a request that would be put there."""
