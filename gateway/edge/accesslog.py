@@ -2,6 +2,7 @@
 
 import json
 import re
+from functools import lru_cache
 from typing import Literal, TextIO
 
 from gateway.core.request import Record
@@ -57,13 +58,13 @@ def _json_line(record: Record) -> str:
 
 
 def _text_line(r: Record) -> str:
-    code = f" code={_word(r.code)}" if r.code else ""
+    code = f" code={_name(r.code)}" if r.code else ""
     return (
-        f"time={_word(r.time)} id={_word(r.id)} api={_word(r.api)} model={_word(r.model)} "
-        f"engine={_word(r.engine)} outcome={r.outcome} status={r.status} queue_ms={r.queue_ms:.1f} "
+        f"time={r.time} id={_word(r.id)} api={_name(r.api)} model={_name(r.model)} "
+        f"engine={_name(r.engine)} outcome={r.outcome} status={r.status} queue_ms={r.queue_ms:.1f} "
         f"ttft_ms={_ms(r.ttft_ms)} duration_ms={r.duration_ms:.1f} prompt_tokens={_count(r.prompt_tokens)} "
-        f"predicted={r.predicted_cached_tokens} cached={_count(r.cached_tokens)} route={_word(r.route)} "
-        f"attempts={r.attempts} key={_word(r.key_name)}{code}\n"
+        f"predicted={r.predicted_cached_tokens} cached={_count(r.cached_tokens)} route={_name(r.route)} "
+        f"attempts={r.attempts} key={_name(r.key_name)}{code}\n"
     )
 
 
@@ -73,6 +74,10 @@ def _word(value: str) -> str:
     if value != "-" and _PLAIN(value):
         return value
     return json.dumps(value).replace("\x7f", "\\u007f")
+
+
+_name = lru_cache(maxsize=256)(_word)
+"""For words that come again and again."""
 
 
 def _ms(value: float | None) -> str:

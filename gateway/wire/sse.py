@@ -7,7 +7,8 @@ import re
 from collections.abc import Iterator, Sequence
 
 _BLANK_LINE = re.compile(rb"(?:\r\n|\n|\r(?!\n)){2}")
-_DONE = re.compile(rb"(?:^|[\r\n])data: ?\[DONE\]")
+_BEFORE_DONE = re.compile(rb"(?:^|[\r\n])data: ?\Z")
+_BEFORE_DONE_BYTES = len(b"\ndata: ")
 _LINE = re.compile(rb"\r\n|\n|\r")
 _BOM = b"\xef\xbb\xbf"
 
@@ -81,4 +82,10 @@ def data_of(event: bytes) -> bytes | None:
 
 def has_done(complete: bytes) -> bool:
     """Whether an event's data is `[DONE]`; the same text inside a JSON string does not count."""
-    return b"[DONE]" in complete and _DONE.search(complete) is not None
+    at = complete.find(b"[DONE]")
+    while at >= 0:
+        # A search for the whole line from the start would try every line of a long burst.
+        if _BEFORE_DONE.search(complete, max(0, at - _BEFORE_DONE_BYTES), at):
+            return True
+        at = complete.find(b"[DONE]", at + 1)
+    return False

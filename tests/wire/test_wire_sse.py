@@ -76,3 +76,8 @@ def test_done_is_seen_with_and_without_a_space(data: bytes) -> None:
 )
 def test_done_inside_a_text_is_no_end(data: bytes) -> None:
     assert not sse.has_done(data)
+
+
+def test_done_on_the_line_after_an_empty_data_line_is_no_done() -> None:
+    assert not sse.has_done(b"data:\n[DONE]\n\n")
+    assert sse.has_done(b'data: {"x":"[DONE]"}\n\ndata:[DONE]\n\n')
