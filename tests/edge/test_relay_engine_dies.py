@@ -2,12 +2,12 @@ import asyncio
 import json
 
 import pytest
+from failing import OK, STREAMED, ask, calls_of, complete, first_does, no_lease_is_left
 from harness import chat, running, until
 from raw_client import connect, request
 from raw_engine import (
     DONE,
     END,
-    RawEngine,
     answers,
     chunk,
     event,
@@ -17,9 +17,6 @@ from raw_engine import (
     whole,
 )
 
-OK = b'{"ok":1}'
-STREAMED = event("a") + event("b", "stop") + DONE
-
 
 async def reset(call):
     call.reset()
@@ -27,66 +24,6 @@ async def reset(call):
 
 async def close(call):
     call.close()
-
-
-async def complete(call):
-    if b'"stream": true' in call.body:
-        call.write(stream_head(), chunk(STREAMED), END)
-    else:
-        call.write(whole(OK))
-
-
-@pytest.fixture
-async def pair():
-    """Two engines of the same model."""
-    async with raw_engine(complete) as a, raw_engine(complete) as b:
-        yield {"a": a, "b": b}
-
-
-@pytest.fixture
-async def gateway(tmp_path, pair):
-    async with running(tmp_path, [it.entry(name=name) for name, it in pair.items()]) as gateway:
-        yield gateway
-
-
-@pytest.fixture
-async def engine():
-    async with raw_engine(complete) as engine:
-        yield engine
-
-
-@pytest.fixture
-async def alone(tmp_path, engine):
-    async with running(tmp_path, [engine.entry(name="a")]) as gateway:
-        yield gateway
-
-
-async def ask(gateway, stream=False, *headers):
-    async with connect(gateway) as client:
-        client.send(request(chat("hello", model="m", stream=stream), *headers))
-        return await client.answer()
-
-
-async def no_lease_is_left(gateway):
-    engines = (await gateway.state())["engines"]
-    assert [it["in_flight"] for it in engines] == [0] * len(engines)
-    assert not gateway.gateway._relay._exchanges
-
-
-def first_does(pair: dict[str, RawEngine], handler) -> None:
-    """Whichever engine is asked first does `handler`, the other one answers."""
-    asked = []
-
-    async def handle(call):
-        asked.append(call)
-        await (handler if len(asked) == 1 else complete)(call)
-
-    for engine in pair.values():
-        engine.handler = handle
-
-
-def calls_of(pair) -> int:
-    return sum(len(it.calls) for it in pair.values())
 
 
 BEFORE_ANY_BYTE = [pytest.param(reset, id="reset"), pytest.param(close, id="close")]
