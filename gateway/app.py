@@ -94,8 +94,12 @@ class Gateway:
         self._started_at_s = self.dispatcher.now()
         self._probed: dict[str, asyncio.Event] = {it.name: asyncio.Event() for it in config.engines}
         await self._prober.start()
-        await self._first_probes()
-        await self._open_ports(loop)
+        try:
+            await self._first_probes()
+            await self._open_ports(loop)
+        except BaseException:
+            await self._prober.close()
+            raise
         self._flusher = asyncio.create_task(self._flush())
 
     async def stop(self) -> None:
@@ -114,6 +118,10 @@ class Gateway:
             await self._flusher
         self._access.flush()
         await self._admin_runner.cleanup()
+
+    def hurry(self) -> None:
+        """Let `stop` wait no longer for what runs."""
+        self._relay.hurry()
 
     def _make_relay(self, loop: asyncio.AbstractEventLoop) -> Relay:
         config = self._config
@@ -184,13 +192,22 @@ class Gateway:
             # Before the scheduler hears of it: what waits may be granted in the same call.
             inject = self._config.usage.inject == "auto"
             self._dialects[name] = dialect_for(event.facts.kind, inject_usage=inject)
+        before = engine.health
         self.dispatcher.update(name, event)
+        if engine.health is not before:
+            self._tell_health(engine, before)
         if isinstance(event, Discovered):
             self._catalog.refresh()
         self._probed[name].set()
         if engine.cooling:
             return ProberHint(_PROBE_COOLING_S)
         return ProberHint(_PROBE_S.get(engine.health, _PROBE_ABSENT_S))
+
+    def _tell_health(self, engine: Engine, before: Health) -> None:
+        bad = engine.health in (Health.DOWN, Health.BUSY)
+        level = logging.WARNING if bad else logging.INFO
+        running = f", {len(engine.leases)} requests on it" if bad and engine.leases else ""
+        self._log.log(level, "engine %s: %s, was %s%s", engine.name, engine.health, before, running)
 
     def _record(self, record: Record) -> None:
         self.metrics.observe(record)
@@ -235,14 +252,26 @@ async def run(config: Config, log: logging.Logger, log_format: str) -> None:
     gateway = Gateway(config, log, log_format)
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
+
+    def on_signal() -> None:
+        if stop.is_set():
+            gateway.hurry()
+        stop.set()
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+        loop.add_signal_handler(number, on_signal)
     await gateway.start()
     if not config.auth.keys:
         log.warning("no API keys are configured: whoever reaches http://%s may use it", gateway.listen)
     log.info("serving on http://%s, admin and dashboard on http://%s", gateway.listen, gateway.admin)
     await stop.wait()
-    log.info("stopping: finishing what runs, for at most %g s", config.limits.shutdown_grace_s)
+    state = gateway.dispatcher.snapshot()
+    log.info(
+        "stopping: finishing %d running and %d queued requests, for %g s at most; a second signal ends that",
+        len(state.running),
+        len(state.waiting),
+        config.limits.shutdown_grace_s,
+    )
     await gateway.stop()
 
 

@@ -248,6 +248,7 @@ class Engine:
             self.health = Health.LOADING
         elif probe is Probe.REFUSED:
             self.health = Health.DOWN
+            self.report = self.report_at = None
             self._warm(0)
         else:
             self._failures += 1

@@ -245,8 +245,7 @@ class Scheduler:
         if not eligible:
             return None
         it = self._placing.choose(entry, eligible, 0)
-        room = it.engine.has_room(width, it.reserved)
-        return self._grant(entry, it, candidates, now) if room else None
+        return self._grant(entry, it, candidates, now) if it.engine.has_room(width, it.reserved) else None
 
     def _grant(self, entry: Entry, it: Candidate, candidates: Sequence[Candidate], now: float) -> Grant:
         request, engine = entry.request, it.engine
@@ -385,14 +384,16 @@ class Scheduler:
         self._idle_since = now
 
     def _orphans(self) -> list[Decision]:
-        """Queued requests that no engine can serve any more."""
+        """Queued requests that no engine can serve any more; those that still can look elsewhere."""
         out: list[Decision] = []
         for waiting in list(self.queue):
-            key, model = waiting.request.key, waiting.request.model
-            entry = self.entries[key]
+            key, model, entry = waiting.request.key, waiting.request.model, self.entries[waiting.request.key]
             if not self._placing.is_served(entry) and not self._placing.may_come(entry):
                 self._take(key)
                 del self.entries[key]
                 message = refusals.nobody(model, self.engines.values(), entry.excluded)
                 out.append(self._rejection(key, Reason.NO_READY_ENGINE, message))
+            elif waiting.engine and not self.engines[waiting.engine].accepting:
+                self._wait_for(waiting, "", "")
+                self._expect(key)
         return out

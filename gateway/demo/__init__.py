@@ -85,6 +85,11 @@ class _Demo:
             log = self._logs / "gateway.log"
             gateway = await first.enter_async_context(_gateway(engines, log, ephemeral=self._once))
             api = Target(f"http://{gateway.listen}")
+            click.echo(
+                f"API http://{gateway.listen}/v1, live dashboard http://{gateway.admin}/\n"
+                "TTFT: time to first token. Predicted, delivered: prompt tokens that the gateway expected\n"
+                "to come from the engine's cache, and that the engine says did. A dash: no such figure."
+            )
             ours, ours_s = await self._play("Through the gateway", lambda: api)
             if self._once:
                 # Two more engines need their memory.

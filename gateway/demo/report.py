@@ -132,11 +132,12 @@ def verdict(gateway: Summary, round_robin: Summary) -> str:
     measures = (
         ("prompt tokens computed", gateway.computed_tokens, round_robin.computed_tokens, ""),
         *(
-            (f"median TTFT of {name} turns", percentile(mine, 50), percentile(other, 50), " s")
+            (f"{word} TTFT of {name} turns", percentile(mine, share), percentile(other, share), " s")
             for name, mine, other in (
                 ("first", gateway.first_ttft_s, round_robin.first_ttft_s),
                 ("later", gateway.later_ttft_s, round_robin.later_ttft_s),
             )
+            for word, share in (("median", 50), ("p90", 90))
         ),
         ("time for the whole conversation", gateway.wall_s, round_robin.wall_s, " s"),
     )

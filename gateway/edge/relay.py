@@ -15,6 +15,7 @@ from urllib.parse import unquote
 import msgspec
 
 from gateway.config import LimitsConfig
+from gateway.core.engine import Engine, Health
 from gateway.core.request import Outcome, Record
 from gateway.edge.auth import Key, Keyring
 from gateway.edge.catalog import Catalog
@@ -109,6 +110,7 @@ class Relay:
         self._log = log
         self._clients: set[ClientConnection] = set()
         self._exchanges: set[Exchange] = set()
+        self._hurried = False
         self._idle = asyncio.Event()
         self._idle.set()
         self._refused_connections = 0
@@ -201,13 +203,21 @@ class Relay:
             client.shut_down()
         try:
             async with asyncio.timeout(grace_s):
-                await self._idle.wait()
-                while any(client.unwritten for client in self._clients):
+                while self._exchanges and not self._hurried:
+                    await self._idle.wait()
+                while any(client.unwritten for client in self._clients) and not self._hurried:
                     await asyncio.sleep(_FLUSH_S)
         except TimeoutError:
-            self._log.warning("shutdown grace is over with %d requests running", len(self._exchanges))
-            for exchange in list(self._exchanges):
-                exchange.shut_down()
+            self._log.warning("the shutdown grace is over")
+        if self._exchanges:
+            self._log.warning("cutting off %d requests", len(self._exchanges))
+        for exchange in list(self._exchanges):
+            exchange.shut_down()
+
+    def hurry(self) -> None:
+        """Let `drain` wait no longer."""
+        self._hurried = True
+        self._idle.set()
 
     def close(self) -> None:
         self._sweeper.cancel()
@@ -242,7 +252,7 @@ class Relay:
     def _readiness(self) -> tuple[int, bytes]:
         engines = self.dispatcher.scheduler.engines.values()
         ready = any(engine.accepting for engine in engines) and not self.closing
-        states = {engine.name: "draining" if engine.draining else engine.health.value for engine in engines}
+        states = {engine.name: _state(engine) for engine in engines}
         word = "shutting_down" if self.closing else "ready" if ready else "no_ready_engine"
         return (200 if ready else 503), msgspec.json.encode({"status": word, "engines": states})
 
@@ -274,6 +284,11 @@ class Relay:
             exchange.expired()
         for pool in self.pools.values():
             pool.trim()
+
+
+def _state(engine: Engine) -> str:
+    draining = engine.draining and engine.health is not Health.DOWN
+    return "draining" if draining else engine.health.value
 
 
 @lru_cache(maxsize=4)

@@ -176,3 +176,10 @@ def test_a_restart_forgets_reports_cooling_and_foreign_load() -> None:
     assert (a.report, a.report_at, a.foreign, a.cooling_width, a.restarts) == (None, None, 0, 0, 1)
     a.reported(report(3.0, 2), 3.0)
     assert a.foreign == 0
+
+
+def test_what_a_dead_engine_last_reported_is_not_shown_any_more() -> None:
+    a = engine(slots=4)
+    a.reported(report(1.0, running=2), 1.0)
+    a.probed(Probe.REFUSED, 2.0)
+    assert (a.report, a.report_at) == (None, None)

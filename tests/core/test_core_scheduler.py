@@ -393,3 +393,14 @@ def test_a_request_without_width_is_retried_without_waiting_for_a_slot() -> None
     scheduler = fleet("a", "b", slots=1)
     offer_all(scheduler, [request(1), request(2), request(3), request(4, width=0)])
     assert placed(scheduler.retry(4, 0.1, reached=False)) == [(4, "b")]
+
+
+def test_who_waits_for_an_engine_that_drains_looks_for_another() -> None:
+    scheduler = fleet("a", "b", slots=1)
+    offer_all(scheduler, [request(1), request(2), request(3)])
+    waiting = scheduler.queue.get(3)
+    assert waiting is not None
+    first = waiting.engine
+    scheduler.drain(first, True, 1.0)
+    assert waiting.engine == ({"a", "b"} - {first}).pop()
+    assert waiting.why == f"a slot on {waiting.engine}"

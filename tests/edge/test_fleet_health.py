@@ -237,3 +237,22 @@ async def test_with_all_engines_down_requests_are_told_when_to_retry(tmp_path: P
         assert "a is down, b is down" in refused.json["error"]["message"]
         assert await gateway.metric("rejected_total", reason="no_ready_engine") == 1
         assert await gateway.metric("engine_up") == 0
+
+
+async def test_every_change_of_health_is_logged_once_with_what_it_costs(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+):
+    probe_often(monkeypatch)
+    async with fleet(tmp_path, 1, slots=2, decode_rate=10) as (gateway, (engine,)):
+        caplog.set_level("INFO", "prefix_gateway")
+        stuck = asyncio.create_task(ask(gateway, chat("Hello", max_tokens=100, stream=True)))
+        await until(lambda: gateway.metric("in_flight"))
+        await engine.set_faults(parse_faults(["refuse"]))
+        await stuck
+        await until(lambda: is_down(gateway))
+        lines = [it for it in caplog.messages if it.startswith("engine a: down, was ready")]
+        assert len(lines) == 1
+
+
+async def is_down(gateway: Running) -> bool:
+    return (await gateway.engine("a"))["health"] == "down"

@@ -258,3 +258,15 @@ async def test_an_idle_gateway_stops_at_once(tmp_path, engine):
         with pytest.raises(ConnectionRefusedError):
             async with connect(gateway):
                 pass
+
+
+async def test_a_second_signal_ends_the_waiting(tmp_path, engine):
+    async with stopping(tmp_path, engine, grace="1h") as (gateway, begin), connect(gateway) as client:
+        client.send(ask())
+        await seen(engine, 1)
+        stop = await begin()
+        gateway.gateway.hurry()
+        answer = await client.answer()
+        assert (answer.status, json.loads(answer.body)["error"]["code"]) == (503, "shutting_down")
+        await stop
+        assert outcomes(gateway) == ["shutdown"]
