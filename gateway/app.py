@@ -33,7 +33,6 @@ from gateway.edge.relay import Relay, RelayLimits
 from gateway.edge.upstream import Pool
 from gateway.engines.base import Dialect
 from gateway.engines.registry import dialect_for
-from gateway.wire.errors import BadRequest
 
 _FLUSH_S = 0.2
 _BACKLOG = 4096
@@ -229,11 +228,7 @@ class Gateway:
         return True
 
     def _explain(self, body: bytes) -> Mapping[str, object]:
-        try:
-            request = self._intake.dry_run(body)
-        except BadRequest as refusal:
-            raise ValueError(refusal.message) from None
-        return explain(self.dispatcher.scheduler, request)
+        return explain(self.dispatcher.scheduler, self._intake.dry_run(body))
 
     def _degraded(self) -> Mapping[str, bool | float]:
         return {

@@ -4,6 +4,7 @@ import json
 import logging
 import os
 import sys
+import time
 from pathlib import Path
 
 import click
@@ -17,7 +18,15 @@ _LEVELS = ("debug", "info", "warning", "error")
 _FORMATS = ("text", "json")
 
 
-class _JsonLines(logging.Formatter):
+class _Lines(logging.Formatter):
+    """Times as in the access log, which goes to the same stream."""
+
+    converter = staticmethod(time.gmtime)
+    default_time_format = "%Y-%m-%dT%H:%M:%S"
+    default_msec_format = "%s.%03dZ"
+
+
+class _JsonLines(_Lines):
     def format(self, record: logging.LogRecord) -> str:
         line = {
             "time": self.formatTime(record),
@@ -38,7 +47,7 @@ class _Logging:
 
     def apply(self) -> None:
         handler = logging.StreamHandler(sys.stderr)
-        text = logging.Formatter("%(asctime)s %(levelname)s %(message)s")
+        text = _Lines("%(asctime)s %(levelname)s %(message)s")
         handler.setFormatter(_JsonLines() if self.format == "json" else text)
         logging.basicConfig(level=self.level.upper(), handlers=[handler], force=True)
 

@@ -24,6 +24,9 @@ class Waiting(Struct, eq=False):
     lane_since: float
     engine: str = ""
     why: str = ""
+    idle_since: float | None = None
+    idle_spell: int = 0
+    patience_until: float | None = None
 
 
 class Queue:

@@ -5,10 +5,14 @@ from collections.abc import Callable, Mapping
 from msgspec import Struct
 
 from gateway.core import router
+from gateway.core.admission import Waiting
 from gateway.core.engine import DEFAULT_SLOT_S, Engine
 from gateway.core.index import Index
 from gateway.core.request import Grant, Request
 from gateway.core.router import Candidate, Policy
+
+MIN_PATIENCE_S = 0.05
+"""A slot that frees at once is worth this much, whatever it saves."""
 
 NOBODY: Mapping[str, int] = {}
 
@@ -34,6 +38,7 @@ class Placing:
         self._index = index
         self.policy: Policy = policy
         self._random = random
+        self._spell = 0
 
     def is_served(self, entry: Entry) -> bool:
         """Whether an engine that takes requests now may have this one."""
@@ -70,6 +75,28 @@ class Placing:
         router.weigh(self.policy, entry.request, entry.turn, candidates, waiting, rate)
         return router.pick(candidates, self._random)
 
+    def overdue(
+        self, waiting: Waiting, candidates: list[Candidate], best: Candidate, now: float
+    ) -> Candidate | None:
+        """Another engine for a request whose `best` one is full, if it has waited long enough beside a free
+        slot there: for as long as the prefill takes that `best` would save it. Only such time counts, so
+        that patience does not run out in a queue where nobody has a choice. `candidates` are weighed.
+        """
+        width = waiting.request.width
+        room = [it for it in candidates if it.engine.has_room(width, it.reserved)]
+        if self.policy != "cost" or not room:
+            waiting.idle_since = waiting.patience_until = None
+            return None
+        other = router.pick(room, self._random)
+        if waiting.idle_since is None or waiting.idle_spell != self._spell:
+            waiting.idle_since, waiting.idle_spell = now, self._spell
+        waiting.patience_until = waiting.idle_since + max(MIN_PATIENCE_S, other.prefill_s - best.prefill_s)
+        return other if now >= waiting.patience_until else None
+
+    def all_are_full(self) -> None:
+        """Nobody waits beside a free slot now: what has been counted of that is over."""
+        self._spell += 1
+
     def open_models(self, ahead: Mapping[str, int]) -> set[str]:
         """Models of which some engine has a free slot beside those kept for who waits `ahead`."""
         return {
@@ -83,3 +110,10 @@ class Placing:
         """Seconds until a queue of `waiting` has drained, from the learned slot times; between 1 and 60."""
         rate = sum(it.usable / (it.slot_s or DEFAULT_SLOT_S) for it in self._engines.values() if it.accepting)
         return min(60.0, max(1.0, (waiting + 1) / rate)) if rate else 10.0
+
+
+def earlier(a: float | None, b: float | None) -> float | None:
+    """The earlier of two times, where None is never."""
+    if a is None or b is None:
+        return b if a is None else a
+    return min(a, b)

@@ -41,6 +41,11 @@ class Candidate(Struct, kw_only=True):
     score: float = 0.0
 
     @property
+    def prefill_s(self) -> float:
+        """Seconds from a slot to the first token."""
+        return self.prefill_ahead_s + self.own_prefill_s
+
+    @property
     def matched_tokens(self) -> int:
         return self.resident_tokens + self.pending_tokens
 

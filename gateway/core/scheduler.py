@@ -14,8 +14,9 @@ from gateway.core.admission import Queue, Waiting
 from gateway.core.engine import Engine, Lease, Residency
 from gateway.core.events import Discovered, EngineEvent, Probed, Reported
 from gateway.core.holds import PATIENCE_S, Hold, Returns
+from gateway.core.idle import IdleClock
 from gateway.core.index import Index
-from gateway.core.placing import Entry, Placing
+from gateway.core.placing import Entry, Placing, earlier
 from gateway.core.request import Decision, Grant, Outcome, Reason, Rejection, Request, Route, Usage
 from gateway.core.router import Candidate, Policy
 
@@ -56,8 +57,8 @@ class Scheduler:
         self._turn = 0
         self._closed = False
         self._want = dict.fromkeys(self.engines, 0)
-        self._idle_while_waiting: set[str] = set()
-        self._idle_since = 0.0
+        self._idle = IdleClock()
+        self._patience_due: float | None = None
 
     # Requests
 
@@ -194,11 +195,9 @@ class Scheduler:
 
     def next_deadline(self) -> float | None:
         """When `tick` is due, at the latest."""
-        due = self.queue.next_deadline()
+        due = earlier(self.queue.next_deadline(), self._patience_due)
         for engine in self.engines.values():
-            soonest = engine.next_deadline()
-            if soonest is not None and (due is None or soonest < due):
-                due = soonest
+            due = earlier(due, engine.next_deadline())
         return due
 
     def retry_after_s(self) -> float:
@@ -207,8 +206,7 @@ class Scheduler:
 
     def idle_while_waiting_s(self, name: str, now: float) -> float:
         """Seconds in which a slot of the engine stood free beside a request that would be put there."""
-        open_s = now - self._idle_since if name in self._idle_while_waiting else 0.0
-        return self.engines[name].slot_idle_while_waiting_s + open_s
+        return self._idle.total_s(self.engines[name], now)
 
     def explain(self, request: Request) -> tuple[list[Candidate], Candidate | None]:
         """Every engine's figures for `request` now, and the one it would go to. Changes nothing."""
@@ -300,17 +298,18 @@ class Scheduler:
     def _pair(self, now: float) -> list[Decision]:
         """Give free slots to those who wait, in order, each to its best engine as things are now.
 
-        A request whose best engine is full waits for it: its score says that this is quicker than an idle
-        one. One that is too wide for what is free keeps those slots from the ones behind it.
+        A request whose best engine is full waits for it, but not beside a free slot elsewhere for longer
+        than the prefill that it saves. One too wide for what is free keeps that from the ones behind it.
         """
-        self._account_idle(now)
-        ahead: dict[str, int] = {}
-        models = self._placing.open_models(ahead) if self.queue else set()
-        if not models:
+        self._idle.close(self.engines, now)
+        self._patience_due = None
+        if not self.queue:
             return []
+        ahead: dict[str, int] = {}
+        models = self._placing.open_models(ahead)
         self.queue.promote(now)
         granted: list[Decision] = []
-        for waiting in self.queue.first(models, WINDOW):
+        for waiting in self.queue.first(models, WINDOW) if models else ():
             if waiting.request.model not in models:
                 continue
             entry = self.entries[waiting.request.key]
@@ -319,6 +318,8 @@ class Scheduler:
                 self._wait_for(waiting, "", "an engine that has not failed it")
                 continue
             it = self._placing.choose(entry, candidates, len(self.queue) - 1)
+            if not it.engine.has_room(waiting.request.width, it.reserved):
+                it = self._placing.overdue(waiting, candidates, it, now) or it
             engine = it.engine
             was_open = engine.free > ahead.get(engine.name, 0)
             if engine.has_room(waiting.request.width, it.reserved):
@@ -328,6 +329,9 @@ class Scheduler:
                 self._let_wait(waiting, engine, ahead)
             if was_open and engine.free <= ahead.get(engine.name, 0):
                 models = self._placing.open_models(ahead)
+        if not models:
+            self._placing.all_are_full()
+            self._patience_due = None
         return granted
 
     def _expect(self, key: int) -> None:
@@ -344,9 +348,10 @@ class Scheduler:
     def _let_wait(self, waiting: Waiting, engine: Engine, ahead: dict[str, int]) -> None:
         width = engine.width_here(waiting.request.width)
         ahead[engine.name] = ahead.get(engine.name, 0) + width
+        self._patience_due = earlier(self._patience_due, waiting.patience_until)
         self._wait_for(waiting, engine.name, refusals.slots_on(engine, width))
         if engine.free > 0:
-            self._idle_while_waiting.add(engine.name)
+            self._idle.note(engine.name)
 
     def _wait_for(self, waiting: Waiting, engine: str, why: str) -> None:
         self._count_waiting(waiting, -1)
@@ -375,13 +380,6 @@ class Scheduler:
         hold_s = self._returns.worth_s(self.index.unshared_tokens(engine.name, request) / rate)
         if hold_s:
             engine.hold(Hold(blocks[-1], len(blocks), width, now + hold_s))
-
-    def _account_idle(self, now: float) -> None:
-        """Close the span in which slots stood free beside a request that wanted them."""
-        for name in self._idle_while_waiting:
-            self.engines[name].slot_idle_while_waiting_s += now - self._idle_since
-        self._idle_while_waiting.clear()
-        self._idle_since = now
 
     def _orphans(self) -> list[Decision]:
         """Queued requests that no engine can serve any more; those that still can look elsewhere."""

@@ -19,6 +19,7 @@ from gateway.core.request import Record
 from gateway.core.snapshot import Snapshot
 from gateway.edge.metrics import CONTENT_TYPE, FunnelTotals
 from gateway.edge.records import encode_json
+from gateway.wire.errors import STATUS, BadRequest
 
 PATHS = (
     "GET /",
@@ -49,9 +50,9 @@ class AdminDeps:
     """What the admin port shows and does, as callables on the event loop.
 
     `process_metrics` alone runs in a thread. `drain(name, on)` is False for an unknown engine. `explain`
-    takes a request body and raises `ValueError` with a message for one it cannot use. `config` is the
-    configuration with its secrets taken out. `started_at_s` is on `clock`. Without a `token` the port is
-    open, which the configuration allows on loopback addresses only.
+    takes a request body and raises `BadRequest`, or `ValueError` with a message, for one it cannot use.
+    `config` is the configuration with its secrets taken out. `started_at_s` is on `clock`. Without a
+    `token` the port is open, which the configuration allows on loopback addresses only.
     """
 
     snapshot: Callable[[], Snapshot]
@@ -140,6 +141,8 @@ class _Admin:
             return _error(413, "body_too_large", f"The body is larger than the limit of {limit_bytes} bytes.")
         except web.RequestPayloadError:
             return _error(400, "invalid_request", "The body could not be read as its headers describe it.")
+        except BadRequest as refusal:
+            return _error(STATUS[refusal.code], refusal.code, refusal.message)
         except ValueError as error:
             return _error(400, "invalid_request", str(error))
 

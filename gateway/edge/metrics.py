@@ -37,7 +37,8 @@ NO_ENGINE = "none"
 NO_FUNNEL_APIS = frozenset({"embeddings", "tokenize", "detokenize"})
 """These never report cached tokens; counting them as unknown would hide engines that should."""
 
-REJECT_REASONS = (*(str(reason) for reason in Reason), "rate_limited", "unauthorized")
+# Of the scheduler's reasons, a failed resend counts as the engine's error and is no refusal.
+REJECT_REASONS = tuple(str(reason) for reason in Reason if reason is not Reason.ENGINE_UNREACHABLE)
 
 STALE_REPORT_S = 10.0
 """An older load report of an engine that is up counts as a degradation."""

@@ -54,6 +54,10 @@ def decode_body(raw: bytes, settings: SimSettings) -> dict[str, object]:
         raise bad_request(settings, f"the body is not a JSON object: {error}", "body") from error
 
 
+MAX_ANSWERS = 1024
+"""More than any engine runs at once; an unbounded number would freeze the program that asks for it."""
+
+
 def read_ask(api: str, body: Mapping[str, object], settings: SimSettings) -> Ask:
     """What `body` asks for. Raises Refused."""
     _check_model(body, settings)
@@ -62,6 +66,8 @@ def read_ask(api: str, body: Mapping[str, object], settings: SimSettings) -> Ask
     if longest > settings.context_tokens - (0 if api == "embedding" else 1):
         raise _too_long(settings, longest)
     n = _count(body, ("n",), 1, settings)
+    if n > MAX_ANSWERS:
+        raise bad_request(settings, f"Field 'n': must not exceed {MAX_ANSWERS}", "n")
     if settings.kind == "llamacpp" and n > settings.slots:
         raise bad_request(settings, f"Field 'n': must not exceed the {settings.slots} slots", "n")
     call = _tool_call(body) if api == "chat" else None

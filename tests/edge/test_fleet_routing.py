@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from fleet import BLOCK_TOKENS, KINDS, Answer, Json, Watch, ask, fleet, words
-from harness import Running, chat
+from harness import Running, chat, until
 
 SYSTEM = words(3000, "You are one of many.")
 
@@ -79,3 +79,24 @@ async def test_a_prefix_holds_requests_no_longer_than_it_saves_them(tmp_path: Pa
             answers = await asyncio.gather(*(ask(gateway, body) for body in bodies))
             assert {answer.engine for answer in answers} == (used or {warm.engine})
         assert [engine.stats.deferred_total for engine in engines] == [0, 0]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_nobody_waits_for_a_full_holder_beside_an_idle_engine_for_longer_than_it_saves(
+    tmp_path: Path, kind: str
+):
+    system = words(3000, "shared")
+    async with fleet(tmp_path, 2, kind, slots=2, decode_rate=40, prefill_rate=4000) as (gateway, _):
+        for n in range(3):
+            await ask(gateway, chat(f"Short {n}", system=system, max_tokens=2))
+        long = [
+            asyncio.create_task(ask(gateway, chat(f"Long {n}", system=system, max_tokens=400)))
+            for n in range(2)
+        ]
+        await until(lambda: gateway.metric("in_flight"))
+        one_more = await ask(gateway, chat("One more", system=system, max_tokens=2))
+        assert one_more.status == 200
+        assert not any(task.done() for task in long)
+        for task in long:
+            task.cancel()
+        await asyncio.gather(*long, return_exceptions=True)
