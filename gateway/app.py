@@ -13,7 +13,7 @@ from typing import Any, TextIO
 from aiohttp import web
 
 from gateway import __version__
-from gateway.config import Config, redacted
+from gateway.config import Config, EngineConfig, redacted
 from gateway.core.engine import Engine, Health
 from gateway.core.events import Discovered, EngineEvent, ProberHint
 from gateway.core.request import PRIORITY_NAMES, Record
@@ -29,7 +29,7 @@ from gateway.edge.intake import Intake
 from gateway.edge.metrics import Metrics
 from gateway.edge.prober import EngineTarget, Prober
 from gateway.edge.records import RecentRecords
-from gateway.edge.relay import Relay, RelayLimits
+from gateway.edge.relay import Relay
 from gateway.edge.upstream import Pool
 from gateway.engines.base import Dialect
 from gateway.engines.registry import dialect_for
@@ -88,7 +88,7 @@ class Gateway:
         self._intake = Intake(self._catalog, config.admission.max_wait_s, config.admission.priority_header)
         self._relay = self._make_relay(loop)
         self._prober = Prober(
-            [_target(it, config) for it in config.engines], self._event, self.dispatcher.now, self._log
+            [_target(it) for it in config.engines], self._event, self.dispatcher.now, self._log
         )
         self._started_at_s = self.dispatcher.now()
         self._probed: dict[str, asyncio.Event] = {it.name: asyncio.Event() for it in config.engines}
@@ -141,7 +141,7 @@ class Gateway:
             keyring=Keyring(keys),
             pools=pools,
             dialect=self._dialects.__getitem__,
-            limits=RelayLimits.of(config.limits),
+            limits=config.limits,
             echo_alias=config.models.echo_alias,
             on_record=self._record,
             on_suspect=self._suspect,
@@ -270,7 +270,7 @@ async def run(config: Config, log: logging.Logger, log_format: str) -> None:
     await gateway.stop()
 
 
-def _target(engine: Any, config: Config) -> EngineTarget:
+def _target(engine: EngineConfig) -> EngineTarget:
     return EngineTarget(
         name=engine.name,
         url=engine.url,
@@ -278,7 +278,6 @@ def _target(engine: Any, config: Config) -> EngineTarget:
         slots=engine.slots,
         kv_tokens=engine.kv_tokens,
         api_key=engine.api_key.get_secret_value() if engine.api_key else None,
-        inject_usage=config.usage.inject == "auto",
     )
 
 

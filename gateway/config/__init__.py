@@ -9,7 +9,6 @@ from gateway.config._models import (
     EngineConfig,
     LimitsConfig,
     ModelsConfig,
-    Policy,
     Priority,
     RoutingConfig,
     TlsConfig,
@@ -17,6 +16,7 @@ from gateway.config._models import (
 )
 from gateway.config._problems import ConfigError, Problem
 from gateway.config._units import Address
+from gateway.core.router import Policy
 
 __all__ = [
     "Address",

@@ -31,9 +31,9 @@ from gateway.config._units import (
     parse_duration,
     parse_size,
 )
+from gateway.core.router import Policy
 from gateway.engines.registry import DIALECTS, refusal
 
-Policy = Literal["cost", "round_robin", "least_loaded", "session", "prefix"]
 Priority = Literal["high", "normal", "low"]
 
 # The metrics use these label values for "no engine" and "not one of the configured".

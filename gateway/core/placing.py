@@ -1,4 +1,5 @@
-"""Who could serve a request, and at what cost. Reads the scheduler's state and changes none of it."""
+"""Who could serve a request, and at what cost. Grants nothing; keeps only how long a request has waited
+beside a free slot."""
 
 from collections.abc import Callable, Mapping
 

@@ -11,7 +11,7 @@ prefix attracts by the seconds that it saves and no more, so one that all reques
 """
 
 from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import Literal, get_args
 
 from msgspec import Struct
 from xxhash import xxh3_64_intdigest
@@ -20,7 +20,7 @@ from gateway.core.engine import DEFAULT_SLOT_S, Engine
 from gateway.core.request import Request, Route
 
 Policy = Literal["cost", "round_robin", "least_loaded", "session", "prefix"]
-POLICIES: tuple[Policy, ...] = ("cost", "round_robin", "least_loaded", "session", "prefix")
+POLICIES: tuple[Policy, ...] = get_args(Policy)
 
 DEFAULT_PREFILL_TOKENS_PER_S = 2000.0
 """Prefill rate assumed until some engine has shown one; then the mean of those that have."""

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from gateway.edge.relay import Relay
 
 MAX_PIPELINED_BYTES = 64 * 1024
+
+LINGER_S = 30.0
+"""How long the rest of a refused request is read and dropped, so that its answer is not lost to a reset."""
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 
@@ -257,7 +260,7 @@ class ClientConnection(asyncio.Protocol):
             return
         limits = self._relay.limits
         lingers = self._deaf and not self.paused
-        self.deadline = self._relay.now() + (limits.linger_s if lingers else limits.write_timeout_s)
+        self.deadline = self._relay.now() + (LINGER_S if lingers else limits.write_timeout_s)
         if self._deaf:
             self._transport.write_eof()
         else:

@@ -18,7 +18,7 @@ from gateway.core.request import Grant, Outcome, Rejection, Usage
 from gateway.edge.trace import Trace
 from gateway.edge.upstream import EngineConnection
 from gateway.wire import http1
-from gateway.wire.errors import error_body, reason_code, retry_headers, status_of
+from gateway.wire.errors import error_body, retry_headers, status_of
 from gateway.wire.pump import JsonPump, SsePump, is_overload
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class Exchange:
             pool.connect(self)
 
     def rejected(self, rejection: Rejection) -> None:
-        code = reason_code(rejection.reason)
+        code = rejection.reason.value
         extra = [(b"x-gateway-reject-reason", code.encode())]
         if status_of(code, self._request.api) != 502:
             extra += retry_headers(rejection.retry_after_s)

@@ -38,8 +38,7 @@ OnEvent = Callable[[str, EngineEvent], ProberHint]
 class EngineTarget:
     """One engine as configured. None for `slots` or `kv_tokens` is "auto"; `api_key` is sent as a bearer.
 
-    `url` may end in `/`, `/v1` or `/v1/`. `inject_usage` does not concern probing: it is here so that one
-    value describes an engine.
+    `url` may end in `/`, `/v1` or `/v1/`.
     """
 
     name: str
@@ -48,7 +47,6 @@ class EngineTarget:
     slots: int | None = None
     kv_tokens: int | None = None
     api_key: str | None = field(default=None, repr=False)
-    inject_usage: bool = True
 
 
 def base_url(url: str) -> str:

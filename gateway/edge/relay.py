@@ -1,13 +1,12 @@
 """The data plane's front: what each request is, who may send it, and where it goes.
 
-Not an aiohttp handler: a `Protocol` per connection with llhttp costs a third of aiohttp's server and client
-per relayed request and event (docs/architecture.md has the figures).
+Not an aiohttp handler: a bare `Protocol` with llhttp relays several times the requests of one that does as
+little (`benchmarks/hot_path.py`; the README has the figures).
 """
 
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from urllib.parse import unquote
@@ -33,44 +32,12 @@ from gateway.wire.reader import Incoming
 
 _SWEEP_S = 0.25
 _FLUSH_S = 0.02
-_LINGER_S = 30.0
 _JSON = (b"content-type", b"application/json")
 _NO_SUCH_PATH = (
     "There is no {} here. This gateway serves /v1/chat/completions, /v1/completions, /v1/embeddings, "
     "/v1/models, /tokenize, /detokenize and any other POST below /v1/."
 )
 _METHODS = {"models": b"GET", "healthz": b"GET", "readyz": b"GET", "root": b"GET"}
-
-
-@dataclass(frozen=True, kw_only=True)
-class RelayLimits:
-    """Timeouts in seconds and sizes in bytes of the API port. `linger_s`: how long the rest of a refused
-    request is read and dropped, so that its answer is not lost to a reset."""
-
-    max_body_bytes: int
-    max_connections: int
-    header_timeout_s: float
-    connect_timeout_s: float
-    first_byte_timeout_s: float
-    answer_timeout_s: float
-    idle_timeout_s: float
-    write_timeout_s: float
-    keepalive_timeout_s: float
-    linger_s: float = _LINGER_S
-
-    @classmethod
-    def of(cls, limits: LimitsConfig) -> "RelayLimits":
-        return cls(
-            max_body_bytes=limits.max_body_bytes,
-            max_connections=limits.max_connections,
-            header_timeout_s=limits.header_timeout_s,
-            connect_timeout_s=limits.connect_timeout_s,
-            first_byte_timeout_s=limits.first_byte_timeout_s,
-            answer_timeout_s=limits.answer_timeout_s,
-            idle_timeout_s=limits.idle_timeout_s,
-            write_timeout_s=limits.write_timeout_s,
-            keepalive_timeout_s=limits.keepalive_timeout_s,
-        )
 
 
 class Relay:
@@ -85,7 +52,7 @@ class Relay:
         keyring: Keyring,
         pools: Mapping[str, Pool],
         dialect: Callable[[str], Dialect],
-        limits: RelayLimits,
+        limits: LimitsConfig,
         echo_alias: bool,
         on_record: Callable[[Record], None],
         on_suspect: Callable[[str, OSError | None], None],

@@ -4,8 +4,6 @@ import math
 
 import msgspec
 
-from gateway.core.request import Reason
-
 STATUS: dict[str, int] = {
     "invalid_request": 400,
     "unauthorized": 401,
@@ -55,10 +53,6 @@ class BadRequest(Exception):
 def status_of(code: str, api: str) -> int:
     status = STATUS[code]
     return ANTHROPIC_OVERLOADED if status == 503 and api in ("messages", "count_tokens") else status
-
-
-def reason_code(reason: Reason) -> str:
-    return reason.value
 
 
 def error_body(code: str, message: str, api: str, param: str | None = None) -> bytes:
