@@ -72,7 +72,8 @@ def settle(facts: Facts, target: EngineTarget) -> tuple[Facts, list[str]]:
             slots = declared
         facts = replace(facts, slots=slots, slots_source=SlotSource.CONFIGURED)
     elif facts.slots_source is SlotSource.ASSUMED:
-        hint = " (N is its --max-num-seqs, default 256)" if facts.kind == "vllm" else ""
+        setting = DIALECTS[facts.kind].cap_setting
+        hint = f" (N is its {setting})" if setting else ""
         warnings.append(
             f"{facts.slots} slots are assumed, the engine does not tell: set --engine URL,slots=N{hint}"
         )
@@ -84,8 +85,7 @@ class Prober:
 
     `on_event` gets each engine's name and events and says when to ask that engine next. `clock` is the
     monotonic clock that the receiver of `LoadReport.asked_at` compares with. `timeout_s` bounds each
-    single request, `facts_timeout_s` those of a detection. Raises ValueError for a target whose kind has no
-    dialect.
+    single request, `facts_timeout_s` those of a detection. Raises ValueError for a target of an unknown kind.
     """
 
     def __init__(
@@ -198,6 +198,7 @@ class _Watch:
         self._identity: str | None = None
         self._last_probe: Probe | None = None
         self._last_report: LoadReport | None = None
+        self._has_load = True
         self._said: set[str] = set()
 
     def wake(self) -> None:
@@ -260,6 +261,7 @@ class _Watch:
         self._dialect = None
         self._suspect = False
         self._last_report = None
+        self._has_load = True
         self._emit(Restarted())
 
     async def _detect(self) -> None:
@@ -273,14 +275,14 @@ class _Watch:
         kind = self._target.kind
         if kind == "auto":
             kind = await self._identify(answers, gaps)
-        dialect = DIALECTS.get(kind, DIALECTS["openai"])
+        dialect = DIALECTS[kind]
         for path in dialect.facts_paths:
             await self._ask(path, answers, gaps, self._facts_timeout_s)
         self._attempts += 1
         if gaps and (MODELS_PATH in gaps or self._attempts < _DISCOVERY_ATTEMPTS):
             self._probed(next(iter(gaps.values())))
             return
-        self._discovered(kind, dialect.read_facts(answers), gaps)
+        self._discovered(dialect.read_facts(answers), gaps)
         self._dialect = dialect
         if dialect.health_path in answers:
             self._identity = dialect.read_identity(answers[dialect.health_path])
@@ -326,24 +328,26 @@ class _Watch:
             answers[path] = answer
 
     async def _load(self, dialect: Dialect) -> LoadReport | None:
-        if dialect.load_path is None:
+        """Where the route is not there, or is switched off, this process of the engine is not asked again."""
+        if dialect.load_path is None or not self._has_load:
             return None
         asked_at = self._clock()
         answer = await self._get(dialect.load_path)
-        return None if isinstance(answer, Probe) else dialect.read_load(answer, asked_at)
+        if isinstance(answer, Probe):
+            return None
+        self._has_load = answer.status not in (404, 501) or self._last_report is not None
+        return dialect.read_load(answer, asked_at)
 
     async def _get(self, path: str, timeout_s: float | None = None) -> Answer | Probe:
         return await self._client.get(self._base + path, self._headers, timeout_s)
 
-    def _discovered(self, kind: str, facts: Facts, gaps: Mapping[str, Probe]) -> None:
+    def _discovered(self, facts: Facts, gaps: Mapping[str, Probe]) -> None:
         facts, warnings = settle(facts, self._target)
         self._attempts = 0
         self._log.info(
             "engine %s: %s, %d slots (%s), models: %s",
             *(self._target.name, facts.kind, facts.slots, facts.slots_source, ", ".join(facts.models)),
         )
-        if kind not in DIALECTS:
-            warnings.insert(0, f"looks like {kind}, which has no dialect yet: treated as {facts.kind}")
         for path, probe in gaps.items():
             warnings.append(f"GET {path} gave no usable answer ({probe}): what it tells is assumed")
         for warning in warnings:

@@ -20,7 +20,8 @@ class Answer(Struct, frozen=True, kw_only=True):
 class Dialect(Protocol):
     """One engine kind. All methods are pure; a body that cannot be read gives the default, never an error.
 
-    `facts_paths` are fetched once per process of the engine, `load_path` at every probe.
+    `facts_paths` are fetched once per process of the engine, `load_path` at every probe. `cap_setting` is
+    what the engine's operator calls its cap, with the default, for a person who has to look it up.
     """
 
     @property
@@ -31,6 +32,8 @@ class Dialect(Protocol):
     def facts_paths(self) -> tuple[str, ...]: ...
     @property
     def load_path(self) -> str | None: ...
+    @property
+    def cap_setting(self) -> str: ...
 
     def read_health(self, answer: Answer) -> Probe: ...
 

@@ -9,6 +9,8 @@ import re
 
 from msgspec import Struct
 
+from gateway.engines.base import Answer
+
 _REST = re.compile(rb'(?:\{((?:[^"}]|"(?:[^"\\\n]|\\.)*")*)\})?[ \t]+(\S+)')
 _LABEL = re.compile(rb'([A-Za-z_][A-Za-z0-9_]*)[ \t]*=[ \t]*"((?:[^"\\\n]|\\.)*)"')
 
@@ -18,6 +20,11 @@ class Sample(Struct, frozen=True):
 
     labels: bytes
     value: float
+
+
+def page_of(answer: Answer | None) -> bytes:
+    """The text of a 200 answer; nothing for any other."""
+    return answer.body if answer is not None and answer.status == 200 else b""
 
 
 def samples(page: bytes, name: bytes) -> list[Sample]:
@@ -50,6 +57,11 @@ def total(page: bytes, *names: bytes) -> float | None:
     """Their sum over all label sets; None where there is no such metric."""
     found = values(page, *names)
     return sum(found) if found else None
+
+
+def whole(value: float | None) -> int | None:
+    """A number of things, which the page writes as a float."""
+    return None if value is None else int(value)
 
 
 def labels(sample: Sample) -> dict[str, str]:

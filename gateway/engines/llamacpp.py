@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from gateway.core.call import Call, Prepared
 from gateway.core.engine import Facts, LoadReport, Probe, Residency, SlotSource
 from gateway.engines.base import Answer
+from gateway.engines.plain import PlainDialect
 from gateway.engines.reading import MODELS_PATH, count, member, model_cards, model_names, read_json, serving
 
 PROPS_PATH = "/props"
@@ -17,19 +18,17 @@ CANCEL_S = 60.0
 _STRIPPED = b"x-conversation-id"
 
 
-class LlamaCppDialect:
-    """Never asks for usage: `timings` come with every answer. `inject_usage` is taken for symmetry."""
+class LlamaCppDialect(PlainDialect):
+    """Never asks for usage: `timings` come with every answer."""
 
     kind = "llamacpp"
+    cap_setting = "--parallel, default 4"
     # Not /health: this answers as fast, is 503 while loading too, and shows which process answers.
     health_path = PROPS_PATH
     facts_paths = (MODELS_PATH, PROPS_PATH)
     # Not /metrics: each read of it resets two gauges that an operator may watch, it is off by default,
     # and /slots answers during a prefill.
     load_path = "/slots"
-
-    def __init__(self, inject_usage: bool = True) -> None:
-        del inject_usage
 
     def read_health(self, answer: Answer) -> Probe:
         """Every path answers 503 "Loading model" until the model is there."""

@@ -1,6 +1,6 @@
 """Reading JSON answers that may be anything: a value of the wrong shape is a missing one, never an error."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -12,8 +12,11 @@ MODELS_PATH = "/v1/models"
 
 def read_json(answer: Answer | None) -> object:
     """The body of a 200 answer; None for any other status and for a body that is not JSON."""
-    if answer is None or answer.status != 200:
-        return None
+    return None if answer is None or answer.status != 200 else read_body(answer)
+
+
+def read_body(answer: Answer) -> object:
+    """The body of an answer of any status; None where it is not JSON."""
     try:
         value: object = msgspec.json.decode(answer.body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -35,6 +38,33 @@ def count(value: object) -> int | None:
     if isinstance(value, int) and not isinstance(value, bool) and value > 0:
         return value
     return None
+
+
+def amount(value: object) -> int | None:
+    """`value` if it is a number of things, none included."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+def share(value: object) -> float | None:
+    """`value` if it is a number of at least 0, whole or not."""
+    return (
+        float(value)
+        if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
+        else None
+    )
+
+
+def summed(counts: Iterable[int | None]) -> int | None:
+    """Their sum; None where any is unknown, and where there are none."""
+    known = list(counts)
+    return sum(filter(None, known)) if known and None not in known else None
+
+
+def objects(value: object) -> list[dict[str, object]]:
+    """The items of a list of objects; empty where any is something else."""
+    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
+        return []
+    return value
 
 
 def strings(value: object) -> list[str]:

@@ -3,11 +3,10 @@
 import re
 from collections.abc import Mapping
 
-from gateway.core.call import Call, Prepared
-from gateway.core.engine import Facts, LoadReport, Probe, SlotSource
+from gateway.core.engine import Facts, LoadReport, SlotSource
 from gateway.engines.base import Answer
-from gateway.engines.exposition import labels, samples, total, values
-from gateway.engines.inject import ask_for_usage
+from gateway.engines.exposition import labels, page_of, samples, total, values, whole
+from gateway.engines.plain import AskingDialect
 from gateway.engines.reading import (
     MODELS_PATH,
     count,
@@ -16,7 +15,6 @@ from gateway.engines.reading import (
     model_cards,
     model_names,
     read_json,
-    serving,
 )
 
 # `--max-num-seqs` where nothing is known: the default of most GPUs; 1024 on those of 70 GiB and more
@@ -29,7 +27,6 @@ CANCEL_S = 1.0
 
 _METRICS_PATH = "/metrics"
 _SERVER_INFO_PATH = "/server_info?config_format=json"
-_USAGE_PATHS = frozenset({"/v1/chat/completions", "/v1/completions"})
 
 _DIGITS = re.compile("[0-9]{1,18}")
 _RUNNING = b"vllm:num_requests_running"
@@ -39,32 +36,22 @@ _QUERIES = (b"vllm:prefix_cache_queries_total", b"vllm:gpu_prefix_cache_queries_
 _HITS = (b"vllm:prefix_cache_hits_total", b"vllm:gpu_prefix_cache_hits_total")
 
 
-class VllmDialect:
-    """`inject_usage` False is `usage.inject: off`: streams are sent on as the client wrote them."""
+class VllmDialect(AskingDialect):
+    """Asks for usage on streams. 503 from `/health` means that the engine core is dead; a vLLM that loads
+    its model refuses connections."""
 
     kind = "vllm"
+    cap_setting = "--max-num-seqs, default 256"
     health_path = "/health"
     facts_paths = (MODELS_PATH, _METRICS_PATH, _SERVER_INFO_PATH)
     load_path = _METRICS_PATH
-
-    def __init__(self, inject_usage: bool = True) -> None:
-        self._inject_usage = inject_usage
-
-    def read_health(self, answer: Answer) -> Probe:
-        """503 means that the engine core is dead; a vLLM that loads its model refuses connections."""
-        return serving(answer)
-
-    def read_identity(self, answer: Answer) -> str | None:
-        """None: its start time is in its load report, or nowhere."""
-        del answer
-        return None
 
     def read_facts(self, answers: Mapping[str, Answer]) -> Facts:
         """Caps and pools are those of each engine core, so data parallelism multiplies them.
 
         `/server_info` exists only with `VLLM_SERVER_DEV_MODE=1`; without it the cap is assumed.
         """
-        page = _page(answers.get(_METRICS_PATH))
+        page = page_of(answers.get(_METRICS_PATH))
         cores = len({labels(sample).get("engine") for sample in samples(page, _RUNNING)}) or 1
         info = read_json(answers.get(_SERVER_INFO_PATH))
         sequences = count(member(info, "vllm_config", "scheduler_config", "max_num_seqs"))
@@ -88,34 +75,17 @@ class VllmDialect:
         None where the page has none of it. With `--disable-log-stats` only the start time is left, and
         with several API servers (PROMETHEUS_MULTIPROC_DIR) it is the start time that is missing.
         """
-        page = _page(answer)
+        page = page_of(answer)
         report = LoadReport(
             asked_at=asked_at,
-            running=_whole(total(page, _RUNNING)),
-            waiting=_whole(total(page, _WAITING)),
+            running=whole(total(page, _RUNNING)),
+            waiting=whole(total(page, _WAITING)),
             kv_usage=max(values(page, *_KV_USAGE), default=None),
             started_at=total(page, b"process_start_time_seconds"),
             prefix_queries_tokens=total(page, *_QUERIES),
             prefix_hits_tokens=total(page, *_HITS),
         )
         return None if report == LoadReport(asked_at=asked_at) else report
-
-    def prepare(self, call: Call) -> Prepared:
-        """Asks for usage on streams whose client did not say: without it no cached tokens are reported."""
-        body, withhold = call.body, False
-        if self._inject_usage and call.stream and call.include_usage is None and call.path in _USAGE_PATHS:
-            asking = ask_for_usage(call.body)
-            if asking is not None:
-                body, withhold = asking, True
-        return Prepared(path=call.path, headers=call.headers, body=body, withhold_usage=withhold)
-
-
-def _page(answer: Answer | None) -> bytes:
-    return answer.body if answer is not None and answer.status == 200 else b""
-
-
-def _whole(value: float | None) -> int | None:
-    return None if value is None else int(value)
 
 
 def _number(cache: Mapping[str, str], label: str) -> int | None:

@@ -26,8 +26,10 @@ _FINISHED = re.compile(rb'"finish_reason"\s*:\s*"')
 _LAST = rb"(?:message_stop|response\.(?:completed|incomplete|failed))"
 _LAST_EVENT = re.compile(rb'"type"\s*:\s*"' + _LAST + rb'"|(?:^|[\r\n])event: ?' + _LAST + rb"[\r\n]")
 # Sent before there is a token: llama.cpp's `return_progress`, Anthropic's and the Responses API's openings.
+# Or without one: the usage that SGLang sends after a refusal (sglang `serving_chat.py`).
 _NO_TOKEN = re.compile(
-    rb'"prompt_progress"|"type"\s*:\s*"(?:ping|message_start|response\.(?:created|queued|in_progress))"'
+    rb'"prompt_progress"|"choices"\s*:\s*\[\s*\]|'
+    rb'"type"\s*:\s*"(?:ping|message_start|response\.(?:created|queued|in_progress))"'
 )
 _TOLD = (b'"usage"', b'"timings"', b'"error"')
 _OVERLOAD = re.compile(

@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 from aiohttp import web
+from msgspec.structs import replace
 
 from gateway.core.engine import Facts, LoadReport, Probe, SlotSource
 from gateway.core.events import Discovered, EngineEvent, Probed, ProberHint, Reported, Restarted
@@ -186,21 +187,9 @@ async def test_empty_200s_to_everything_but_the_models_are_another_server(engine
     assert not any(isinstance(event, Reported) for event in events)
 
 
-async def test_a_kind_without_a_dialect_is_served_as_openai_and_said(
-    engine: FakeEngine, caplog: pytest.LogCaptureFixture
-) -> None:
-    engine.set("/v1/models", models("sglang"))
-    seen = Seen()
-    async with probing(seen, target(engine)):
-        events = await seen.until(Discovered)
-    assert isinstance(events[0], Discovered)
-    assert events[0].facts.kind == "openai"
-    assert "engine a: looks like sglang, which has no dialect yet: treated as openai" in caplog.messages
-
-
-def test_a_configured_kind_without_a_dialect_is_refused() -> None:
-    with pytest.raises(ValueError, match="engine a: kind sglang has no dialect yet"):
-        Prober([EngineTarget(name="a", url="http://x", kind="sglang")], Seen(), lambda: 0.0, LOG)
+def test_a_configured_kind_that_is_unknown_is_refused() -> None:
+    with pytest.raises(ValueError, match="engine a: unknown kind wllm"):
+        Prober([EngineTarget(name="a", url="http://x", kind="wllm")], Seen(), lambda: 0.0, LOG)
 
 
 async def test_a_configured_kind_is_not_identified(engine: FakeEngine) -> None:
@@ -590,6 +579,13 @@ SLOTS = [
     (
         *(ASSUMED, None, 8, SlotSource.ASSUMED),
         ["8 slots are assumed, the engine does not tell: set --engine URL,slots=N"],
+    ),
+    (
+        *(replace(ASSUMED, kind="ollama", slots=1), None, 1, SlotSource.ASSUMED),
+        [
+            "1 slots are assumed, the engine does not tell: set --engine URL,slots=N"
+            " (N is its OLLAMA_NUM_PARALLEL, default 1)"
+        ],
     ),
 ]
 

@@ -1,7 +1,7 @@
 import pytest
-from recordings import VLLM, answer
+from recordings import VLLM, answer, answered
 
-from gateway.engines.exposition import labels, samples, total, values
+from gateway.engines.exposition import labels, page_of, samples, total, values, whole
 
 PAGE = b"""# HELP running Number of running.
 # TYPE running gauge
@@ -44,6 +44,17 @@ def test_the_first_known_name_wins() -> None:
 @pytest.mark.parametrize("line", [b"x NaN", b"x +Inf", b"x one", b"x", b'x{a="b} 1', b"x_total 1"])
 def test_a_line_without_a_finite_value_is_left_out(line: bytes) -> None:
     assert samples(line + b"\n", b"x") == []
+
+
+def test_the_page_of_a_200_alone_is_read() -> None:
+    assert page_of(answered(b"x 1\n")) == b"x 1\n"
+    assert page_of(answered(b"x 1\n", 404)) == b""
+    assert page_of(None) == b""
+
+
+def test_numbers_of_things_are_whole() -> None:
+    assert whole(3.0) == 3
+    assert whole(None) is None
 
 
 def test_a_recorded_page() -> None:

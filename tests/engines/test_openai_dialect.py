@@ -1,7 +1,6 @@
 from recordings import answered
 
-from gateway.core.call import Call, Prepared
-from gateway.core.engine import Facts, Probe, SlotSource
+from gateway.core.engine import Facts, SlotSource
 from gateway.engines.openai import OpenAIDialect
 
 DIALECT = OpenAIDialect()
@@ -20,26 +19,9 @@ def test_facts_are_the_model_names_and_assumptions() -> None:
     )
 
 
-def test_load_is_never_known() -> None:
-    assert DIALECT.load_path is None
-    assert DIALECT.read_load(answered("[]"), 1.0) is None
-
-
-def test_health_is_any_answer_that_is_no_failure_of_the_server() -> None:
-    assert DIALECT.read_health(answered("", 401)) is Probe.OK
-    assert DIALECT.read_health(answered("", 502)) is Probe.ERROR
-
-
-def test_nothing_is_changed() -> None:
-    headers = ((b"x-conversation-id", b"c"),)
-    call = Call(
-        api="chat",
-        path="/v1/chat/completions",
-        query="",
-        headers=headers,
-        body=b'{"stream":true}',
-        stream=True,
-    )
-    assert OpenAIDialect(inject_usage=True).prepare(call) == Prepared(
-        path=call.path, headers=headers, body=call.body
+def test_nothing_but_the_model_list_is_asked() -> None:
+    assert (DIALECT.health_path, DIALECT.facts_paths, DIALECT.load_path) == (
+        "/v1/models",
+        ("/v1/models",),
+        None,
     )

@@ -3,14 +3,19 @@ from recordings import LLAMACPP, VLLM, answer, answered, load
 
 from gateway.core.engine import Probe
 from gateway.engines.reading import (
+    amount,
     count,
     longest_context_tokens,
     member,
     model_cards,
     model_names,
+    objects,
+    read_body,
     read_json,
     serving,
+    share,
     strings,
+    summed,
 )
 
 
@@ -39,6 +44,11 @@ def test_only_a_200_has_a_body_worth_reading() -> None:
     assert read_json(answered(b'{"a":1}')) == {"a": 1}
 
 
+def test_a_body_may_be_wanted_of_any_status() -> None:
+    assert read_body(answered(b'{"a":1}', 503)) == {"a": 1}
+    assert read_body(answered(b"", 503)) is None
+
+
 def test_members_are_found_in_objects_only() -> None:
     assert member({"a": {"b": 3}}, "a", "b") == 3
     assert member({"a": [3]}, "a", "b") is None
@@ -50,6 +60,30 @@ def test_members_are_found_in_objects_only() -> None:
 def test_a_count_is_a_positive_whole_number(value: object) -> None:
     assert count(value) is None
     assert count(4) == 4
+
+
+@pytest.mark.parametrize("value", [-1, True, 4.0, "4", None])
+def test_an_amount_is_a_whole_number_that_may_be_zero(value: object) -> None:
+    assert amount(value) is None
+    assert (amount(0), amount(4)) == (0, 4)
+
+
+@pytest.mark.parametrize("value", [-0.5, True, "0.5", None])
+def test_a_share_is_a_number_that_may_be_whole(value: object) -> None:
+    assert share(value) is None
+    assert (share(0), share(0.25)) == (0.0, 0.25)
+
+
+def test_a_sum_is_known_if_every_part_is() -> None:
+    assert summed([1, 0, 2]) == 3
+    assert summed([1, None]) is None
+    assert summed([]) is None
+
+
+def test_a_list_of_objects_has_nothing_else_in_it() -> None:
+    assert objects([{"a": 1}, {}]) == [{"a": 1}, {}]
+    assert objects([{"a": 1}, 3]) == []
+    assert objects({"a": 1}) == []
 
 
 def test_strings_leaves_out_what_is_none() -> None:

@@ -7,7 +7,6 @@ from gateway.engines.base import Answer
 from gateway.engines.registry import (
     DIALECTS,
     IDENTIFY_PATHS,
-    KNOWN_KINDS,
     dialect_for,
     identify,
     read_first_answer,
@@ -21,29 +20,28 @@ def models(*owners: object) -> Answer:
 
 
 def test_the_dialects_of_this_release() -> None:
-    assert set(DIALECTS) == {"vllm", "llamacpp", "openai"}
+    known = {"vllm", "sglang", "llamacpp", "ollama", "tgi", "lmdeploy", "trtllm", "openai"}
+    assert set(DIALECTS) == known
     assert all(dialect.kind == kind for kind, dialect in DIALECTS.items())
 
 
-@pytest.mark.parametrize("kind", sorted(KNOWN_KINDS - set(DIALECTS)))
-def test_a_known_kind_without_a_dialect_is_refused_with_a_way_out(kind: str) -> None:
-    with pytest.raises(ValueError, match=f"^kind {kind} has no dialect yet; use kind: openai with slots: N$"):
-        dialect_for(kind)
-
-
 def test_an_unknown_kind_is_refused_with_the_choice() -> None:
-    assert refusal("wllm") == "unknown kind wllm; one of auto, llamacpp, openai, vllm"
+    choice = "auto, llamacpp, lmdeploy, ollama, openai, sglang, tgi, trtllm, vllm"
+    assert refusal("wllm") == f"unknown kind wllm; one of {choice}"
+    with pytest.raises(ValueError, match=r"^unknown kind wllm"):
+        dialect_for("wllm")
 
 
 def test_a_dialect_is_built_with_or_without_injection() -> None:
     call = Call(api="chat", path="/v1/completions", query="", headers=(), body=b"{}", stream=True)
-    assert dialect_for("vllm").prepare(call).withhold_usage
-    assert not dialect_for("vllm", inject_usage=False).prepare(call).withhold_usage
+    asking = {kind for kind in DIALECTS if dialect_for(kind).prepare(call).withhold_usage}
+    assert asking == {"vllm", "sglang", "lmdeploy", "trtllm"}
+    assert not any(dialect_for(kind, inject_usage=False).prepare(call).withhold_usage for kind in DIALECTS)
 
 
 @pytest.mark.parametrize(("engine", "kind"), [(VLLM, "vllm"), (LLAMACPP, "llamacpp")])
 def test_recorded_engines_are_told_by_each_answer_alone(engine: str, kind: str) -> None:
-    recorded = {path: answer(engine, path.rpartition("/")[2]) for path in IDENTIFY_PATHS}
+    recorded = {path: answer(engine, path[1:].rpartition("/")[2]) for path in ("/v1/models", "/metrics")}
     assert identify(recorded) == kind
     assert identify({"/v1/models": recorded["/v1/models"]}) == kind
     assert identify({"/metrics": recorded["/metrics"]}) == kind
@@ -54,7 +52,17 @@ def test_llamacpp_is_told_by_its_properties_when_it_owns_no_card() -> None:
     assert identify({"/v1/models": models("someone"), "/props": props}) == "llamacpp"
 
 
-@pytest.mark.parametrize(("owner", "kind"), [("vllm", "vllm"), ("mock", "openai"), ("sglang", "sglang")])
+@pytest.mark.parametrize(
+    ("owner", "kind"),
+    [
+        ("vllm", "vllm"),
+        ("mock", "openai"),
+        ("sglang", "sglang"),
+        ("library", "ollama"),
+        ("lmdeploy", "lmdeploy"),
+        ("tensorrt_llm", "trtllm"),
+    ],
+)
 def test_empty_200s_to_every_other_path_say_nothing(owner: str, kind: str) -> None:
     answers = {path: answered(b"") for path in IDENTIFY_PATHS} | {"/v1/models": models(owner)}
     assert identify(answers) == kind
@@ -63,6 +71,16 @@ def test_empty_200s_to_every_other_path_say_nothing(owner: str, kind: str) -> No
 @pytest.mark.parametrize("body", [b"", b"null", b"[]", b"{}", b'"ok"', b'{"status":"ok"}', b"<html></html>"])
 def test_a_server_that_gives_one_body_for_everything_is_openai(body: bytes) -> None:
     assert identify({path: answered(body) for path in IDENTIFY_PATHS}) == "openai"
+
+
+def test_tgi_is_told_by_its_properties() -> None:
+    info = answered('{"max_concurrent_requests": 128, "max_total_tokens": 4096}')
+    assert identify({"/v1/models": models("org/model"), "/info": info}) == "tgi"
+
+
+def test_an_ollama_with_models_of_several_owners_is_told_by_its_greeting() -> None:
+    answers = {"/v1/models": models("library", "unsloth"), "/": answered("Ollama is running")}
+    assert identify(answers) == "ollama"
 
 
 def test_models_of_several_owners_are_a_proxys() -> None:

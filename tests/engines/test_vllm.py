@@ -1,7 +1,6 @@
 import pytest
-from recordings import VLLM, answer, answered, load, server_info
+from recordings import VLLM, answer, answered, server_info
 
-from gateway.core.call import Call, Prepared
 from gateway.core.engine import Facts, LoadReport, Probe, Residency, SlotSource
 from gateway.engines.vllm import VllmDialect
 
@@ -116,53 +115,3 @@ def test_a_page_that_tells_nothing_is_no_report(page: object) -> None:
 def test_health() -> None:
     assert DIALECT.read_health(answer(VLLM, "health")) is Probe.OK
     assert DIALECT.read_health(answered(b"", 503)) is Probe.ERROR
-
-
-def stream(body: bytes, *, path: str = "/v1/chat/completions", include_usage: bool | None = None) -> Call:
-    headers = ((b"x-conversation-id", b"c"),)
-    return Call(
-        api="chat",
-        path=path,
-        query="",
-        headers=headers,
-        body=body,
-        stream=True,
-        include_usage=include_usage,
-    )
-
-
-def untouched(call: Call) -> Prepared:
-    return Prepared(path=call.path, headers=call.headers, body=call.body, withhold_usage=False)
-
-
-@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
-def test_a_stream_that_does_not_say_is_made_to_report_usage(path: str) -> None:
-    body = load(VLLM, "chat-stream").request_body
-    call = stream(body, path=path)
-    prepared = DIALECT.prepare(call)
-    assert prepared.body == body[:-1] + b',"stream_options":{"include_usage":true}}'
-    assert prepared.withhold_usage
-    assert (prepared.path, prepared.headers) == (path, call.headers)
-
-
-@pytest.mark.parametrize("said", [True, False])
-def test_the_clients_own_word_on_usage_stands(said: bool) -> None:
-    call = stream(b'{"stream_options":{"include_usage":%s}}' % str(said).lower().encode(), include_usage=said)
-    assert DIALECT.prepare(call) == untouched(call)
-
-
-def test_other_paths_and_whole_answers_are_left_alone() -> None:
-    responses = stream(b"{}", path="/v1/responses")
-    assert DIALECT.prepare(responses) == untouched(responses)
-    whole = Call(api="chat", path="/v1/chat/completions", query="", headers=(), body=b"{}")
-    assert DIALECT.prepare(whole) == untouched(whole)
-
-
-def test_what_cannot_be_edited_is_sent_as_it_is_and_nothing_withheld() -> None:
-    call = stream(b'{"stream_options":"all"}')
-    assert DIALECT.prepare(call) == untouched(call)
-
-
-def test_injection_can_be_switched_off() -> None:
-    call = stream(b"{}")
-    assert VllmDialect(inject_usage=False).prepare(call) == untouched(call)

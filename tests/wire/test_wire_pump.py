@@ -270,6 +270,7 @@ def test_a_half_event_before_a_broken_connection_is_dropped() -> None:
         (b"data:\n\n", False, None),
         (ERROR, False, b'{"message":"no"}'),
         (ERROR + DONE, False, b'{"message":"no"}'),
+        (ERROR + USAGE + DONE, False, b'{"message":"no"}'),
         (ERROR + DELTA, True, b'{"message":"no"}'),
         (DELTA + ERROR, True, b'{"message":"no"}'),
         (b'data: {"error":null,"choices":[{}]}\n\n', True, None),
