@@ -11,6 +11,7 @@ import click
 import uvloop
 
 from gateway import __version__, app, config
+from gateway.bench.command import bench
 from gateway.demo import demo
 from gateway.sim.command import sim_engine
 
@@ -73,6 +74,8 @@ def _with_common_options(command: click.Command) -> click.Command:
         click.Option(["--version"], is_flag=True, is_eager=True, expose_value=False, callback=_show_version),
     ]
     command.context_settings.setdefault("help_option_names", ["-h", "--help"])
+    for child in command.commands.values() if isinstance(command, click.Group) else ():
+        _with_common_options(child)
     return command
 
 
@@ -136,7 +139,7 @@ def _fail(message: str, code: int) -> SystemExit:
 
 
 _with_common_options(cli)
-for _command in (serve, check_config, sim_engine, demo):
+for _command in (serve, check_config, sim_engine, demo, bench):
     cli.add_command(_with_common_options(_command))
 
 

@@ -59,6 +59,7 @@ def test_every_response_header_is_documented():
     grant = Grant(
         key=1,
         engine="a",
+        model="m",
         route=Route.LOAD,
         attempt=1,
         width=1,
@@ -109,7 +110,12 @@ def test_every_command_and_option_is_documented():
     common = {"--log-level", "--log-format", "--version"}
     commands = {
         name: {option for param in command.params if isinstance(param, click.Option) for option in param.opts}
-        for name, command in cli.cli.commands.items()
+        for top, group in cli.cli.commands.items()
+        for name, command in (
+            ((f"{top} {sub}", it) for sub, it in group.commands.items())
+            if isinstance(group, click.Group)
+            else [(top, group)]
+        )
     }
     assert rows == {name: options - common for name, options in commands.items()}
     assert all(common <= options for options in commands.values())
