@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.config import Address, Config, ConfigError, check, from_args, load
+from gateway.config import Address, Config, ConfigError, check, from_args, load, redacted
 
 ONE_ENGINE = "engines: [{url: http://10.0.0.1:8000}]\n"
 DIGEST = "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b"
@@ -153,17 +153,71 @@ def test_an_exact_alias_goes_before_the_most_literal_pattern(file: Path) -> None
     models = loaded(file, text).models
 
     asked = ["fast", "claude-x", "claude-3", "claude-3-mini", "gpt"]
-    assert [models.alias_of(name) for name in asked] == ["a", "e", "c", "d", "b"]
+    assert [models.alias_of(name) for name in asked] == [("a",), ("e",), ("c",), ("d",), ("b",)]
 
 
 def test_no_alias_applies_without_a_pattern_that_fits(file: Path) -> None:
     models = loaded(file, ONE_ENGINE + "models: {aliases: {'a.c*': m}}\n").models
-    assert (models.alias_of("abc"), models.alias_of("a.cd"), models.alias_of("xa.c")) == (None, "m", None)
+    assert [models.alias_of(name) for name in ("abc", "a.cd", "xa.c")] == [None, ("m",), None]
 
 
 def test_an_alias_of_an_alias_is_refused(file: Path) -> None:
     assert problems(file, ONE_ENGINE + "models: {aliases: {a: b, b: m, m: m}}\n") == [
         ":2: models.aliases.a: points at another alias, and aliases are followed once; name the model"
+    ]
+
+
+POOLS = "models: {aliases: {pool: [a, {model: b, classes: [json]}], one: [c], 'p-*': [d, e]}}\n"
+
+
+def test_an_alias_may_name_several_models(file: Path) -> None:
+    models = loaded(file, ONE_ENGINE + POOLS).models
+    assert [models.alias_of(name) for name in ("pool", "one", "p-x")] == [("a", "b"), ("c",), ("d", "e")]
+    assert [it.classes for it in models.aliases["pool"]] == [(), ("json",)]
+
+
+def test_a_pool_is_shown_as_it_was_written(file: Path) -> None:
+    assert redacted(loaded(file, ONE_ENGINE + POOLS))["models"]["aliases"] == {
+        "pool": ["a", {"model": "b", "classes": ["json"]}],
+        "one": "c",
+        "p-*": ["d", "e"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("aliases", "problem"),
+    [
+        ("pool: []", "pool: give a model's name, or a list of them (got [])"),
+        ("pool: ''", "pool: give a model's name, or a list of them (got '')"),
+        ("pool: {model: a}", "pool: give a model's name, or a list of them"),
+        ("pool: [a, '']", "pool[1]: must be a model's name (got '')"),
+        ("pool: [a, [b]]", "pool[1]: must hold keys and values (got [b])"),
+        ("pool: [a, {classes: [json]}]", "pool[1].model: is required"),
+        ("pool: [a, {model: b, clases: [json]}]", "pool[1].clases: unknown key; did you mean classes?"),
+        (
+            "pool: [{model: b, classes: json}]",
+            "pool[0].classes: must be a list (each item starts with '- ') (got 'json')",
+        ),
+        ("pool: [a, b, {model: a}]", "pool[2]: must differ from models.aliases.pool[0]"),
+        (
+            "pool: [a, pool]",
+            "pool[1]: a served model goes before an alias of its name; give the pool another name",
+        ),
+        (
+            "pool: [a, {model: fast}], fast: b",
+            "pool[1]: points at another alias, and aliases are followed once; name the model",
+        ),
+        (
+            "fast: pool, pool: [a, b]",
+            "fast: points at another alias, and aliases are followed once; name the model",
+        ),
+    ],
+)
+def test_what_an_alias_cannot_stand_for_is_told_with_its_place(
+    file: Path, aliases: str, problem: str
+) -> None:
+    assert problems(file, f"{ONE_ENGINE}models: {{aliases: {{{aliases}}}}}\n") == [
+        f":2: models.aliases.{problem}"
     ]
 
 
@@ -180,7 +234,6 @@ def test_an_alias_of_an_alias_is_refused(file: Path) -> None:
         ("admission: {keepalive: 15s}", "admission.keepalive: only off is available"),
         ("normalize: [strip-billing]", "normalize: no rules are available"),
         ("show_prompt_text: true", "show_prompt_text: prompt text is never kept"),
-        ("models: {aliases: {pool: [a, b]}}", "models.aliases.pool: pools of models are not available"),
         (
             f"auth: {{keys: [{{name: a, sha256: {DIGEST}, requests_per_minute: 6}}]}}",
             "auth.keys[0].requests_per_minute: limits per key are not available",
@@ -194,7 +247,7 @@ def test_an_alias_of_an_alias_is_refused(file: Path) -> None:
             "admission: {priority_header: 'a b'}",
             "admission.priority_header: must be the name of an HTTP header",
         ),
-        ("models: {aliases: {'a b': [c]}}", "models.aliases['a b']: pools of models are not available"),
+        ("models: {aliases: {'a b': []}}", "models.aliases['a b']: give a model's name"),
         ("admin: 8901", "admin: use host:port"),
         ("show_prompt_text: 2", "show_prompt_text: use true or false"),
         ("usage: {inject: always}", "usage.inject: should be 'auto' or 'off'"),
@@ -208,8 +261,10 @@ def test_what_this_release_cannot_do_is_refused(file: Path, text: str, problem: 
 @pytest.mark.parametrize(
     ("option", "message"),
     [
-        ("kind: sglang", "kind sglang has no dialect yet; use kind: openai with slots: N"),
-        ("kind: foo", "unknown kind foo; one of auto, llamacpp, openai, vllm"),
+        (
+            "kind: foo",
+            "unknown kind foo; one of auto, llamacpp, lmdeploy, ollama, openai, sglang, tgi, trtllm, vllm",
+        ),
         ("kv_events: auto", "only off is available in this release"),
         ("kv_events: tcp://h:1", "only off is available in this release"),
         ("classes: [json]", "workload classes are not available in this release"),

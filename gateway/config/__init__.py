@@ -1,5 +1,6 @@
 """Settings: the YAML file, the flags of `serve`, and the checks between them."""
 
+from gateway.config._aliases import ModelsConfig
 from gateway.config._load import check, from_args, load, redacted
 from gateway.config._models import (
     AdmissionConfig,
@@ -8,7 +9,6 @@ from gateway.config._models import (
     Config,
     EngineConfig,
     LimitsConfig,
-    ModelsConfig,
     Priority,
     RoutingConfig,
     TlsConfig,

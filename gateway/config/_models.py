@@ -5,6 +5,7 @@ Attributes carry their unit (`max_wait_s`, `max_body_bytes`) where the key in th
 """
 
 import re
+from collections.abc import Iterator
 from functools import partial
 from typing import Annotated, Any, Literal, get_args
 from urllib.parse import urlsplit
@@ -13,7 +14,6 @@ from pydantic import (
     AfterValidator,
     BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     PlainSerializer,
     SecretStr,
@@ -21,6 +21,8 @@ from pydantic import (
     model_validator,
 )
 
+from gateway.config._aliases import ModelsConfig
+from gateway.config._section import Section
 from gateway.config._units import (
     Address,
     format_duration,
@@ -51,12 +53,6 @@ def _secret(value: object) -> object:
     return None if value == "" else value
 
 
-def _single_model(target: object) -> object:
-    if isinstance(target, list | dict):
-        raise ValueError("pools of models are not available in this release; give one model name")
-    return target
-
-
 _Seconds = Annotated[float, BeforeValidator(parse_duration), PlainSerializer(format_duration)]
 _Timeout = Annotated[_Seconds, AfterValidator(_positive)]
 _Bytes = Annotated[int, BeforeValidator(parse_size), PlainSerializer(format_size)]
@@ -69,21 +65,12 @@ _Auto = Annotated[
 ]
 _Listen = Annotated[Address, BeforeValidator(parse_address), PlainSerializer(str)]
 _Secret = Annotated[SecretStr | None, BeforeValidator(_secret)]
-_AliasName = Annotated[str, Field(min_length=1)]
-_AliasTarget = Annotated[str, BeforeValidator(_single_model), Field(min_length=1)]
 
 
 def _off_only(value: str, way_out: str) -> str:
     if value.lower() in ("off", "false", "no"):
         return "off"
     raise ValueError(f"only off is available in this release; {way_out}")
-
-
-class _Section(BaseModel):
-    # Inputs are hidden because pydantic's own text would show credentials.
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, hide_input_in_errors=True, arbitrary_types_allowed=True
-    )
 
 
 def host_port(url: str) -> str:
@@ -100,7 +87,7 @@ def host_port(url: str) -> str:
     return str(Address(parts.hostname, port or 80))
 
 
-class EngineConfig(_Section):
+class EngineConfig(Section):
     """One engine. `url` is without a trailing slash or `/v1`; `slots` a hard limit unless None (auto)."""
 
     name: str
@@ -186,36 +173,13 @@ class EngineConfig(_Section):
         return urlsplit(self.url).path
 
 
-class ModelsConfig(_Section):
-    """Other names for models. Keys are exact names, or patterns in which `*` stands for any text."""
-
-    aliases: dict[_AliasName, _AliasTarget] = {}
-    echo_alias: bool = True
-
-    def alias_of(self, name: str) -> str | None:
-        """The model that `name` stands for: an exact alias, else the pattern with most literal text.
-
-        None where no alias applies. Not for names that an engine serves itself.
-        """
-        if name in self.aliases:
-            return self.aliases[name]
-        matching = [
-            pattern
-            for pattern in self.aliases
-            if "*" in pattern and re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), name, re.DOTALL)
-        ]
-        if not matching:
-            return None
-        return self.aliases[max(matching, key=lambda pattern: len(pattern.replace("*", "")))]
-
-
-class RoutingConfig(_Section):
+class RoutingConfig(Section):
     """Everything but `cost` is there to compare with."""
 
     policy: Policy = "cost"
 
 
-class AdmissionConfig(_Section):
+class AdmissionConfig(Section):
     """The gateway's queue. `priority_header` names the request header that may lower a key's priority."""
 
     max_queue: _CountFrom0 = 512
@@ -237,7 +201,7 @@ class AdmissionConfig(_Section):
         return _off_only(value, "raise the client's own timeout instead")
 
 
-class LimitsConfig(_Section):
+class LimitsConfig(Section):
     """What one client or engine may take. `answer_timeout` is for a JSON answer's first byte, its last."""
 
     max_body_bytes: _Bytes = Field(default=32 * 2**20, alias="max_body", ge=1)
@@ -252,7 +216,7 @@ class LimitsConfig(_Section):
     shutdown_grace_s: _Seconds = Field(default=120.0, alias="shutdown_grace")
 
 
-class UsageConfig(_Section):
+class UsageConfig(Section):
     """Whether an engine is asked for token counts that the client did not ask for.
 
     `off` leaves every body as it is; cached tokens of engines that need to be asked are then unknown.
@@ -261,7 +225,7 @@ class UsageConfig(_Section):
     inject: Literal["auto", "off"] = "auto"
 
 
-class TlsConfig(_Section):
+class TlsConfig(Section):
     cert: str | None = None
     key: str | None = None
 
@@ -275,7 +239,7 @@ class TlsConfig(_Section):
         return None
 
 
-class AuthKeyConfig(_Section):
+class AuthKeyConfig(Section):
     """A client's key, known by its SHA-256 only."""
 
     name: str = Field(min_length=1)
@@ -300,13 +264,13 @@ class AuthKeyConfig(_Section):
             )
 
 
-class AuthConfig(_Section):
+class AuthConfig(Section):
     """Without keys the API port is open to whoever reaches it."""
 
     keys: tuple[AuthKeyConfig, ...] = ()
 
 
-class Config(_Section):
+class Config(Section):
     """All settings. Made by `load` and `from_args`, which also check the rules between sections."""
 
     listen: _Listen = Address("127.0.0.1", 8900)
@@ -359,6 +323,12 @@ def keys_at(path: tuple[str | int, ...]) -> list[str]:
         if isinstance(part, str):
             fields = {field.alias or name: field for name, field in model.model_fields.items()}
             annotation = fields[part].annotation if part in fields else None
-            inner = [t for t in (annotation, *get_args(annotation)) if isinstance(t, type)]
-            model = next((t for t in inner if issubclass(t, BaseModel)), model)
+            model = next(_sections_in(annotation), model)
     return [field.alias or name for name, field in model.model_fields.items()]
+
+
+def _sections_in(annotation: object) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for inner in get_args(annotation):
+        yield from _sections_in(inner)

@@ -1,7 +1,7 @@
 """The rules that span keys, on data that may still be wrong in other ways."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from gateway.config._models import Config, host_port
@@ -10,6 +10,9 @@ from gateway.config._source import Source
 from gateway.config._units import Address, parse_address
 
 _Item = Mapping[str, Any]
+
+_CHAINED = "points at another alias, and aliases are followed once; name the model"
+_ITSELF = "a served model goes before an alias of its name; give the pool another name"
 
 
 def report_conflicts(source: Source) -> None:
@@ -24,7 +27,7 @@ def report_conflicts(source: Source) -> None:
         *_repeated(engines, ("engines",), "url", _engine_place),
         *_repeated(keys, ("auth", "keys"), "name", lambda key: key.get("name")),
         *_repeated(keys, ("auth", "keys"), "sha256", lambda key: str(key.get("sha256", "")).lower()),
-        *_chained_aliases(source.data.get("models")),
+        *_odd_targets(source.data.get("models")),
     ):
         source.report(path, message)
     _check_addresses(source)
@@ -60,16 +63,35 @@ def _repeated(
         seen.setdefault(value, index)
 
 
-def _chained_aliases(models: object) -> Iterator[tuple[Path, str]]:
+def _odd_targets(models: object) -> Iterator[tuple[Path, str]]:
     aliases = models.get("aliases") if isinstance(models, dict) else None
     if not isinstance(aliases, dict):
         return
     for name, target in aliases.items():
-        if isinstance(target, str) and aliases.get(target, target) != target and target != name:
-            yield (
-                ("models", "aliases", name),
-                "points at another alias, and aliases are followed once; name the model",
-            )
+        at = ("models", "aliases", name)
+        if isinstance(target, list):
+            yield from _odd_members(at, name, target, aliases)
+        elif target != name and _is_alias(target, aliases):
+            yield at, _CHAINED
+
+
+def _odd_members(at: Path, name: str, pool: Sequence[object], aliases: _Item) -> Iterator[tuple[Path, str]]:
+    seen: dict[str, int] = {}
+    for index, item in enumerate(pool):
+        model = item.get("model") if isinstance(item, dict) else item
+        if not isinstance(model, str):
+            continue
+        if model in seen:
+            yield (*at, index), f"must differ from {key_of((*at, seen[model]))}"
+        elif model == name:
+            yield (*at, index), _ITSELF
+        elif _is_alias(model, aliases):
+            yield (*at, index), _CHAINED
+        seen.setdefault(model, index)
+
+
+def _is_alias(model: object, aliases: _Item) -> bool:
+    return isinstance(model, str) and model in aliases and aliases[model] != model
 
 
 def _address(source: Source, key: str) -> Address | None:

@@ -1,7 +1,7 @@
 """The bounded queue: who waits, in what order, and for how long at most."""
 
 import heapq
-from collections.abc import Container, Iterator
+from collections.abc import Iterator, Set
 from itertools import islice
 
 from msgspec import Struct
@@ -15,13 +15,20 @@ _STALE_DEADLINES = 64
 
 
 class Waiting(Struct, eq=False):
-    """One queued request. `resumed` ones were granted before and go first: their engine failed them."""
+    """One queued request. `resumed` ones were granted before and go first: their engine failed them.
+
+    `prefill_s` is what its best engine would have to compute, as of the last look; `overtaken` counts the
+    younger ones of its lane that were served before it.
+    """
 
     request: Request
     since: float
     deadline: float
     lane: int
     lane_since: float
+    models: tuple[str, ...] = ()
+    prefill_s: float = 0.0
+    overtaken: int = 0
     engine: str = ""
     why: str = ""
     idle_since: float | None = None
@@ -55,11 +62,21 @@ class Queue:
     def fits(self, body_bytes: int) -> bool:
         return len(self._by_key) < self.max_requests and self.bytes + body_bytes <= self.max_bytes
 
-    def add(self, request: Request, now: float, *, waited_s: float = 0.0, resumed: bool = False) -> Waiting:
-        """Queue `request`, which has spent `waited_s` of its longest wait already."""
+    def add(
+        self,
+        request: Request,
+        now: float,
+        *,
+        models: tuple[str, ...] = (),
+        waited_s: float = 0.0,
+        resumed: bool = False,
+    ) -> Waiting:
+        """Queue `request`, which has spent `waited_s` of its longest wait already. `models`: those of its
+        pool that may answer it, if not all."""
         lane = self._RESUMED if resumed else request.priority
         since = now - waited_s
-        waiting = Waiting(request, since, since + request.max_wait_s, lane, now)
+        deadline = since + request.max_wait_s
+        waiting = Waiting(request, since, deadline, lane, now, models or request.models)
         self._lanes[lane][request.key] = waiting
         self._by_key[request.key] = waiting
         self.bytes += request.body_bytes
@@ -79,13 +96,15 @@ class Queue:
                 heapq.heapify(self._deadlines)
         return waiting
 
-    def first(self, models: Container[str], at_most: int) -> list[Waiting]:
+    def first(self, models: Set[str], at_most: int) -> list[Waiting]:
         """The first who wait for one of `models`: a full model's queue must not hide an idle one's."""
-        return list(islice((it for it in self if it.request.model in models), at_most))
+        return list(islice((it for it in self if not models.isdisjoint(it.models)), at_most))
 
-    def firsts(self, models: Container[str]) -> list[Waiting]:
+    def firsts(self, models: Set[str]) -> list[Waiting]:
         """The first of each lane who waits for one of `models`."""
-        lanes = ((it for it in lane.values() if it.request.model in models) for lane in self._lanes.values())
+        lanes = (
+            (it for it in lane.values() if not models.isdisjoint(it.models)) for lane in self._lanes.values()
+        )
         return [first for lane in lanes for first in islice(lane, 1)]
 
     def promote(self, now: float) -> None:

@@ -25,66 +25,87 @@ _LEARN_FROM_TOKENS = 32
 
 
 class Index:
-    def __init__(self, engines: Mapping[str, Engine]) -> None:
+    """`block_bytes`: canonical bytes behind each hash of a request's `blocks`."""
+
+    def __init__(self, engines: Mapping[str, Engine], block_bytes: int = BLOCK_BYTES) -> None:
+        self._block_bytes = block_bytes
         self._bytes_per_token: dict[str, float] = {}
         self._caches: dict[str, EngineCache] = {}
         for engine in engines.values():
             self.fit(engine)
 
-    def bytes_per_token(self, request: Request) -> float:
+    def bytes_per_token(self, request: Request, model: str) -> float:
         if request.token_ids:
             return _TOKEN_ID_BYTES
-        return self._bytes_per_token.get(request.model, DEFAULT_BYTES_PER_TOKEN)
+        return self._bytes_per_token.get(model, DEFAULT_BYTES_PER_TOKEN)
 
-    def match_tokens(self, engine: Engine, request: Request) -> tuple[int, int, int]:
+    def version(self, engine: str) -> int:
+        """Changes whenever a match on the engine could come out differently."""
+        return self._caches[engine].version
+
+    def match_tokens(self, engine: Engine, request: Request, model: str) -> tuple[int, int, int]:
         """(prompt, resident, pending) tokens of `request` on `engine`, predicted.
 
         Floored to the engine's KV block and to prompt - 1: an engine always computes the last token
         (vLLM `v1/core/kv_cache_manager.py`; llama.cpp likewise).
         """
-        ratio = self.bytes_per_token(request)
+        ratio = self.bytes_per_token(request, model)
         prompt = max(1, math.ceil(request.prompt_bytes / ratio))
-        if not request.blocks:
+        blocks = request.blocks_of(model)
+        if not blocks:
             return prompt, 0, 0
-        match = self._caches[engine.name].match(request.blocks)
+        match = self._caches[engine.name].match(blocks)
         block = engine.facts.block_tokens
-        resident = _floor(match.resident * BLOCK_BYTES / ratio, block, prompt)
-        total = _floor((match.resident + match.pending) * BLOCK_BYTES / ratio, block, prompt)
+        resident = _floor(match.resident * self._block_bytes / ratio, block, prompt)
+        total = _floor((match.resident + match.pending) * self._block_bytes / ratio, block, prompt)
         return prompt, resident, total - resident
 
-    def unshared_tokens(self, engine: str, request: Request) -> int:
+    def unshared_tokens(self, engine: str, request: Request, model: str) -> int:
         """How much of a prompt that lies in a slot no other slot of the engine holds as well."""
         cache = self._caches[engine]
-        blocks = cache.unshared(request.blocks) if isinstance(cache, SlotCache) else 0
-        return int(blocks * BLOCK_BYTES / self.bytes_per_token(request))
+        blocks = cache.unshared(request.blocks_of(model)) if isinstance(cache, SlotCache) else 0
+        return int(blocks * self._block_bytes / self.bytes_per_token(request, model))
 
-    def begin(self, engine: str, request: Request) -> None:
-        if request.blocks:
-            self._caches[engine].begin(request.key, request.blocks)
+    def displaces(self, engine: str, prompt_bytes: float) -> float | None:
+        """When the youngest was last used of all that goes if so much of a new prompt comes: None if there is
+        room, infinite if what runs there now would have to go."""
+        cache = self._caches[engine]
+        return (
+            cache.displaces(int(prompt_bytes / self._block_bytes)) if isinstance(cache, PooledCache) else None
+        )
 
-    def confirm(self, engine: str, key: int) -> None:
-        self._caches[engine].confirm(key)
+    def begin(self, engine: str, request: Request, model: str, now: float) -> None:
+        blocks = request.blocks_of(model)
+        if blocks:
+            self._caches[engine].begin(request.key, blocks, now)
 
-    def end(self, engine: str, key: int) -> None:
-        self._caches[engine].end(key)
+    def confirm(self, engine: str, key: int, now: float) -> None:
+        self._caches[engine].confirm(key, now)
+
+    def end(self, engine: str, key: int, now: float) -> None:
+        self._caches[engine].end(key, now)
 
     def forget(self, engine: str) -> None:
         self._caches[engine].forget()
 
-    def delivered(self, engine: Engine, request: Request, grant: Grant, usage: Usage) -> None:
+    def delivered(self, engine: Engine, request: Request, grant: Grant, usage: Usage, now: float) -> None:
         """Learn from what the engine reported of a request that ended well: its prompt is there now."""
         cache = self._caches[engine.name]
-        cache.confirm(request.key)
-        if isinstance(cache, SlotCache) and usage.cached_tokens is not None:
-            cache.delivered(request.key, grant.predicted_tokens, usage.cached_tokens)
+        cache.confirm(request.key, now)
+        cached = usage.cached_tokens
+        if cached is not None and isinstance(cache, SlotCache):
+            cache.delivered(request.key, grant.predicted_tokens, cached)
+        elif cached is not None and isinstance(cache, PooledCache):
+            ratio = self.bytes_per_token(request, grant.model)
+            cache.delivered(request.key, int(cached * ratio / self._block_bytes))
         tokens = usage.prompt_tokens
         if tokens is None or tokens < _LEARN_FROM_TOKENS or not request.blocks:
             return
         if request.token_ids or request.prompts > 1:
             return
         ratio = min(16.0, max(1.0, request.prompt_bytes / tokens))
-        old = self._bytes_per_token.get(request.model)
-        self._bytes_per_token[request.model] = new = smoothed(old, ratio)
+        old = self._bytes_per_token.get(grant.model)
+        self._bytes_per_token[grant.model] = new = smoothed(old, ratio)
         if old is None or abs(new - old) > _WORTH_A_NEW_BOUND * old:
             self._bound(engine)
 
@@ -116,7 +137,7 @@ class Index:
     def _blocks(self, engine: Engine, tokens: int) -> int:
         ratios = [self._bytes_per_token[m] for m in engine.facts.models if m in self._bytes_per_token]
         ratio = min(ratios, default=DEFAULT_BYTES_PER_TOKEN)
-        return max(1, int(tokens * ratio / BLOCK_BYTES))
+        return max(1, int(tokens * ratio / self._block_bytes))
 
 
 def _floor(tokens: float, block: int, prompt: int) -> int:

@@ -1,34 +1,72 @@
 """Who could serve a request, and at what cost. Grants nothing; keeps only how long a request has waited
 beside a free slot."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from gateway.core import router
 from gateway.core.admission import Waiting
+from gateway.core.columns import Columns, Row
 from gateway.core.engine import DEFAULT_SLOT_S, Engine
 from gateway.core.index import Index
+from gateway.core.pools import Affinity
 from gateway.core.request import Grant, Request
 from gateway.core.router import Candidate, Policy
 
 MIN_PATIENCE_S = 0.05
 """A slot that frees at once is worth this much, whatever it saves."""
 
+ANYWHERE_AFTER = 256
+"""Overtaken this often, a request takes any slot."""
+
 NOBODY: Mapping[str, int] = {}
 
 
+class Seen(Struct, frozen=True):
+    """What one engine holds of one prompt, as of a version of the index."""
+
+    version: int
+    prompt_tokens: int
+    resident_tokens: int
+    pending_tokens: int
+
+    @property
+    def uncached_tokens(self) -> int:
+        return max(1, self.prompt_tokens - self.resident_tokens - self.pending_tokens)
+
+    @property
+    def uncached(self) -> float:
+        """The share of the prompt that is to be computed."""
+        return self.uncached_tokens / self.prompt_tokens
+
+
 class Entry(Struct, eq=False):
-    """One request between its offer and its finish."""
+    """One request between its offer and its finish. `models` may answer it: the one that its session is on,
+    else all of its pool."""
 
     request: Request
     turn: int
     waits_since: float = 0.0
+    models: tuple[str, ...] = ()
     grant: Grant | None = None
     attempts: int = 0
     resent: bool = False
     queued_s: float = 0.0
     excluded: frozenset[str] = frozenset()
+    seen: dict[str, Seen] = {}
+    row: Row = field(default_factory=Row)
+
+
+class Look(Struct, frozen=True):
+    """Where a waiting request would go. `other` has a free slot where `engine` has none, and `saves_s` is
+    the prefill that waiting for `engine` saves against it."""
+
+    engine: Engine
+    has_room: bool
+    prefill_s: float
+    other: Engine | None = None
+    saves_s: float = 0.0
 
 
 class Placing:
@@ -40,59 +78,125 @@ class Placing:
         self.policy: Policy = policy
         self._random = random
         self._spell = 0
+        self._columns: dict[tuple[str, ...], Columns] = {}
+        self._waiting = 0
+        self._affinity = Affinity()
+
+    def entry(self, request: Request, turn: int, now: float = 0.0) -> Entry:
+        made = Entry(request, turn, now, request.models)
+        kept = self._affinity.model_of(request)
+        if kept is not None:
+            made.models = (kept,)
+            self.widen(made)
+        return made
+
+    def widen(self, entry: Entry) -> bool:
+        """Let a session leave its model if nobody serves that any more; whether somebody may have it."""
+        if self.is_served(entry) or self.may_come(entry):
+            return True
+        entry.models = entry.request.models
+        return self.is_served(entry) or self.may_come(entry)
+
+    def placed(self, entry: Entry, model: str) -> None:
+        """The request was granted an engine that is asked for `model`."""
+        self._affinity.placed(entry.request, model)
 
     def is_served(self, entry: Entry) -> bool:
         """Whether an engine that takes requests now may have this one."""
-        model, excluded = entry.request.model, entry.excluded
-        return any(it.serves(model) and it.name not in excluded for it in self._engines.values())
+        return any(True for _ in self._takers(entry.models, entry.excluded))
 
     def may_come(self, entry: Entry) -> bool:
         """Whether one that is not ready yet may have it later."""
-        model, excluded = entry.request.model, entry.excluded
-        return any(it.may_serve(model) and it.name not in excluded for it in self._engines.values())
+        return any(
+            engine.may_serve(model) and engine.name not in entry.excluded
+            for engine in self._engines.values()
+            for model in entry.models
+        )
 
     def candidates(self, entry: Entry, ahead: Mapping[str, int] = NOBODY) -> list[Candidate]:
         """Every engine that may have the request now. `ahead`: width that waits for an engine before it."""
-        request = entry.request
         out: list[Candidate] = []
-        for name, engine in self._engines.items():
-            if not engine.serves(request.model) or name in entry.excluded:
-                continue
-            prompt, resident, pending = self._index.match_tokens(engine, request)
+        for engine, model in self._takers(entry.models, entry.excluded):
+            seen = self._see(entry, engine, model)
             out.append(
                 Candidate(
                     engine=engine,
-                    prompt_tokens=prompt,
-                    resident_tokens=resident,
-                    pending_tokens=pending,
-                    reserved=engine.reserved_from(request.blocks, ahead.get(name, 0)),
+                    model=model,
+                    prompt_tokens=seen.prompt_tokens,
+                    resident_tokens=seen.resident_tokens,
+                    pending_tokens=seen.pending_tokens,
+                    reserved=engine.reserved_from(entry.request.blocks, ahead.get(engine.name, 0)),
                 )
             )
         return out
 
-    def choose(self, entry: Entry, candidates: list[Candidate], waiting: int) -> Candidate:
+    def choose(self, entry: Entry, candidates: Sequence[Candidate], waiting: int) -> Candidate:
         """The best of `candidates`, with everyone's score set. `waiting`: how many others wait."""
         rate = router.default_prefill_rate([it.engine for it in candidates])
         router.weigh(self.policy, entry.request, entry.turn, candidates, waiting, rate)
         return router.pick(candidates, self._random)
 
-    def overdue(
-        self, waiting: Waiting, candidates: list[Candidate], best: Candidate, now: float
-    ) -> Candidate | None:
-        """Another engine for a request whose `best` one is full, if it has waited long enough beside a free
-        slot there: for as long as the prefill takes that `best` would save it. Only such time counts, so
-        that patience does not run out in a queue where nobody has a choice. `candidates` are weighed.
+    def begin_looks(self, waiting: int) -> None:
+        """`waiting` requests wait. What engines cost is taken anew; until the next time `look` knows only of
+        what `reserve` and `changed` tell."""
+        self._waiting = waiting
+        known, self._columns = self._columns, {}
+        for models, columns in known.items():
+            takers = list(self._takers(models))
+            if takers:
+                same = takers == columns.takers
+                self._columns[models] = columns if same else Columns(takers, self._index.version)
+                self._columns[models].begin(waiting)
+
+    def reserve(self, engine: Engine, width: int) -> None:
+        """Somebody waits for the engine: those looked at after it come after it."""
+        for columns in self._columns.values():
+            if engine.name in columns.at:
+                columns.reserve(columns.at[engine.name], width)
+
+    def changed(self, engine: Engine) -> None:
+        """The engine was granted a request."""
+        for columns in self._columns.values():
+            if engine.name in columns.at:
+                columns.changed(columns.at[engine.name])
+
+    def look(self, entry: Entry, ahead: Mapping[str, int]) -> Look | None:
+        """Where a waiting request would go now; None while no engine may have it. Most take one slot wherever
+        their cost is least, which needs no more than a look at the columns."""
+        usual = self.policy == "cost" and entry.request.width == 1 and not entry.excluded
+        columns = self._columns.get(entry.models) or self._make_columns(entry.models)
+        if not usual or any(engine.holds for engine, _ in columns.takers):
+            return self._look_closely(entry, ahead)
+        if not columns.takers:
+            return None
+        row = self._row(entry, columns)
+        costs_s = columns.costs_s(row)
+        best = columns.cheapest(costs_s, self._random)
+        it = columns.terms[best]
+        own_s = row.tokens[best] / it.rate_tokens_per_s
+        if columns.spare[best] > 0:
+            return Look(it.engine, True, own_s)
+        room = [place for place, spare in enumerate(columns.spare) if spare > 0]
+        if not room:
+            return Look(it.engine, False, own_s)
+        place = min(room, key=costs_s.__getitem__)
+        other = columns.terms[place]
+        other_s = other.ahead_s + row.tokens[place] / other.rate_tokens_per_s
+        return Look(it.engine, False, own_s, other.engine, max(0.0, other_s - it.ahead_s - own_s))
+
+    def overdue(self, waiting: Waiting, look: Look, now: float) -> Engine | None:
+        """Another engine for a request whose best one is full, if it has waited long enough beside a free
+        slot there: for as long as the prefill takes that its best one would save it. Only such time counts,
+        so that patience does not run out in a queue where nobody has a choice.
         """
-        width = waiting.request.width
-        room = [it for it in candidates if it.engine.has_room(width, it.reserved)]
-        if self.policy != "cost" or not room:
+        if look.other is None:
             waiting.idle_since = waiting.patience_until = None
             return None
-        other = router.pick(room, self._random)
         if waiting.idle_since is None or waiting.idle_spell != self._spell:
             waiting.idle_since, waiting.idle_spell = now, self._spell
-        waiting.patience_until = waiting.idle_since + max(MIN_PATIENCE_S, other.prefill_s - best.prefill_s)
-        return other if now >= waiting.patience_until else None
+        waiting.patience_until = waiting.idle_since + max(MIN_PATIENCE_S, look.saves_s)
+        is_over = now >= waiting.patience_until or waiting.overtaken >= ANYWHERE_AFTER
+        return look.other if is_over else None
 
     def all_are_full(self) -> None:
         """Nobody waits beside a free slot now: what has been counted of that is over."""
@@ -111,6 +215,56 @@ class Placing:
         """Seconds until a queue of `waiting` has drained, from the learned slot times; between 1 and 60."""
         rate = sum(it.usable / (it.slot_s or DEFAULT_SLOT_S) for it in self._engines.values() if it.accepting)
         return min(60.0, max(1.0, (waiting + 1) / rate)) if rate else 10.0
+
+    def _look_closely(self, entry: Entry, ahead: Mapping[str, int]) -> Look | None:
+        candidates = self.candidates(entry, ahead)
+        if not candidates:
+            return None
+        best = self.choose(entry, candidates, self._waiting)
+        width = entry.request.width
+        if best.engine.has_room(width, best.reserved):
+            return Look(best.engine, True, best.own_prefill_s)
+        room = [it for it in candidates if it.engine.has_room(width, it.reserved)]
+        if self.policy != "cost" or not room:
+            return Look(best.engine, False, best.own_prefill_s)
+        other = router.pick(room, self._random)
+        saves_s = max(0.0, other.prefill_s - best.prefill_s)
+        return Look(best.engine, False, best.own_prefill_s, other.engine, saves_s)
+
+    def _make_columns(self, models: tuple[str, ...]) -> Columns:
+        made = self._columns[models] = Columns(list(self._takers(models)), self._index.version)
+        made.begin(self._waiting)
+        return made
+
+    def _row(self, entry: Entry, columns: Columns) -> Row:
+        row = entry.row
+        if row.columns is not columns:
+            row.columns, row.versions = columns, [-1] * len(columns.takers)
+            row.tokens = [0] * len(columns.takers)
+        if row.versions != columns.versions:
+            for place, (engine, model) in enumerate(columns.takers):
+                if row.versions[place] != columns.versions[place]:
+                    row.tokens[place] = self._see(entry, engine, model).uncached_tokens
+            row.versions = columns.versions.copy()
+        return row
+
+    def _takers(self, models: Sequence[str], excluded: Container[str] = ()) -> Iterator[tuple[Engine, str]]:
+        """Engines that take requests for one of `models` now, each with the model it would be asked for."""
+        for engine in self._engines.values():
+            if engine.accepting and engine.name not in excluded:
+                served = engine.facts.models
+                for model in models:
+                    if model in served:
+                        yield engine, model
+                        break
+
+    def _see(self, entry: Entry, engine: Engine, model: str) -> Seen:
+        version = self._index.version(engine.name)
+        seen = entry.seen.get(engine.name)
+        if seen is None or seen.version != version:
+            seen = Seen(version, *self._index.match_tokens(engine, entry.request, model))
+            entry.seen[engine.name] = seen
+        return seen
 
 
 def earlier(a: float | None, b: float | None) -> float | None:

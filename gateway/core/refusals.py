@@ -1,20 +1,21 @@
 """What a refusal says: what happened, the limit, and what to do."""
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Sequence
 
 from gateway.core.admission import Queue, Waiting
 from gateway.core.engine import Engine
 
 
-def nobody(model: str, engines: Iterable[Engine], failed: Container[str] = ()) -> str:
+def nobody(models: Sequence[str], engines: Iterable[Engine], failed: Container[str] = ()) -> str:
     """`failed`: names of engines that have failed or declined this request already."""
     states = [
         f"{engine.name} {_state(engine, engine.name in failed)}"
         for engine in engines
-        if model in engine.facts.models or not engine.facts.models
+        if not engine.facts.models or any(model in engine.facts.models for model in models)
     ]
+    names = " or ".join(map(repr, models))
     return (
-        f"No engine that serves {model!r} is ready: {', '.join(states) or 'none is configured'}. Retry later."
+        f"No engine that serves {names} is ready: {', '.join(states) or 'none is configured'}. Retry later."
     )
 
 
@@ -43,3 +44,8 @@ def timed_out(waiting: Waiting, now: float) -> str:
 def slots_on(engine: Engine, width: int) -> str:
     """What a queued request waits for."""
     return f"a slot on {engine.name}" if width == 1 else f"{engine.width_here(width)} slots on {engine.name}"
+
+
+def room_on(engine: Engine) -> str:
+    """What a queued request waits for whose prompt would displace conversations that are likely to go on."""
+    return f"room in the KV cache of {engine.name}, which conversations in use fill"

@@ -48,6 +48,13 @@ HIGH, NORMAL, LOW = 0, 1, 2
 PRIORITY_NAMES = ("high", "normal", "low")
 
 
+class Member(Struct, frozen=True):
+    """One model of a pool, with the prompt's chain under it: chains are seeded by model."""
+
+    model: str
+    blocks: tuple[int, ...] = ()
+
+
 class Request(Struct, frozen=True, kw_only=True):
     """One client request as the scheduler sees it: sizes and hashes, never text.
 
@@ -55,6 +62,9 @@ class Request(Struct, frozen=True, kw_only=True):
     client calls it. `blocks` are chained hashes of full 256-byte blocks of the canonical prompt;
     `prompt_bytes` its whole length. `width` is how many sequences the engine runs for it: `n` x
     `prompts`, and 0 for calls that need no slot. `token_ids`: the prompt came as ids, four bytes each.
+
+    `pool`: every model that may answer, in the order of the configuration; empty where only `model` may.
+    `model` and `blocks` are then the first one's.
     """
 
     key: int
@@ -71,17 +81,31 @@ class Request(Struct, frozen=True, kw_only=True):
     prompts: int = 1
     stream: bool = False
     token_ids: bool = False
+    pool: tuple[Member, ...] = ()
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """Every model that may answer."""
+        return tuple(member.model for member in self.pool) if self.pool else (self.model,)
+
+    def blocks_of(self, model: str) -> tuple[int, ...]:
+        """The prompt's chain under `model`, which is this request's or one of its pool."""
+        if not self.pool or model == self.model:
+            return self.blocks
+        return next(member.blocks for member in self.pool if member.model == model)
 
 
 class Grant(Struct, frozen=True, kw_only=True):
     """A lease on an engine's slots, already counted in flight when it is returned.
 
-    `predicted_tokens` is what the index expects this engine to hold of the prompt, `best_tokens` the
-    most that any engine holds. `width` may be below the request's own where an engine has fewer slots.
+    `model` is what the engine is to be asked for. `predicted_tokens` is what the index expects this engine
+    to hold of the prompt, `best_tokens` the most that any engine holds. `width` may be below the request's
+    own where an engine has fewer slots.
     """
 
     key: int
     engine: str
+    model: str
     route: Route
     attempt: int
     width: int

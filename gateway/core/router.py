@@ -26,10 +26,45 @@ DEFAULT_PREFILL_TOKENS_PER_S = 2000.0
 """Prefill rate assumed until some engine has shown one; then the mean of those that have."""
 
 
-class Candidate(Struct, kw_only=True):
-    """One engine for one request. Tokens are of the prompt; `reserved` slots are not for this request."""
+class Terms(Struct):
+    """What an engine costs whoever is put there now, whatever the prompt. `busy` weighs a prefill for those
+    it would be batched with; `slot_wait_s` is for each slot that is missing."""
 
     engine: Engine
+    model: str
+    rate_tokens_per_s: float
+    ahead_s: float = 0.0
+    busy: float = 1.0
+    slot_wait_s: float = 0.0
+    free: int = 0
+
+    def refresh(self) -> None:
+        """The engine's load has changed."""
+        engine = self.engine
+        self.ahead_s = engine.pending_prefill_tokens / self.rate_tokens_per_s
+        self.busy = 1.0 + engine.in_flight
+        self.slot_wait_s = (engine.slot_s or DEFAULT_SLOT_S) / max(1, engine.usable)
+        self.free = engine.free
+
+    def cost_s(self, uncached_tokens: int, short: int, waiting_share: float) -> float:
+        """`short` slots are missing; `waiting_share` others wait for each engine."""
+        own_s = uncached_tokens / self.rate_tokens_per_s
+        cost_s = self.ahead_s + own_s * (self.busy + waiting_share)
+        return cost_s + short * self.slot_wait_s if short > 0 else cost_s
+
+
+def terms(engine: Engine, model: str, default_rate: float) -> Terms:
+    made = Terms(engine, model, engine.prefill_tokens_per_s or default_rate)
+    made.refresh()
+    return made
+
+
+class Candidate(Struct, kw_only=True):
+    """One engine for one request, which it would be asked for as `model`. Tokens are of the prompt;
+    `reserved` slots are not for this request."""
+
+    engine: Engine
+    model: str
     prompt_tokens: int
     resident_tokens: int
     pending_tokens: int
@@ -49,18 +84,25 @@ class Candidate(Struct, kw_only=True):
     def matched_tokens(self) -> int:
         return self.resident_tokens + self.pending_tokens
 
+    @property
+    def uncached_tokens(self) -> int:
+        return max(1, self.prompt_tokens - self.matched_tokens)
+
+    @property
+    def uncached(self) -> float:
+        """The share of the prompt that is to be computed."""
+        return self.uncached_tokens / self.prompt_tokens
+
 
 def default_prefill_rate(engines: Sequence[Engine]) -> float:
     known = [engine.prefill_tokens_per_s for engine in engines if engine.prefill_tokens_per_s]
     return sum(known) / len(known) if known else DEFAULT_PREFILL_TOKENS_PER_S
 
 
-def slot_wait_s(engine: Engine, width: int, reserved: int) -> float:
-    """Predicted seconds until `width` slots are free beside `reserved` ones."""
-    short = width + reserved - engine.free
-    if short <= 0 or width == 0:
-        return 0.0
-    return short * (engine.slot_s or DEFAULT_SLOT_S) / max(1, engine.usable)
+def missing(engine: Engine, width: int, reserved: int) -> int:
+    """Slots that a request of `width` would still wait for, beside `reserved` ones."""
+    here = engine.width_here(width)
+    return max(0, here + reserved - engine.free) if here else 0
 
 
 def weigh(
@@ -71,12 +113,13 @@ def weigh(
     for index, it in enumerate(candidates):
         engine = it.engine
         if policy == "cost":
-            prefill_rate = engine.prefill_tokens_per_s or rate
-            it.wait_s = slot_wait_s(engine, engine.width_here(request.width), it.reserved)
-            it.prefill_ahead_s = engine.pending_prefill_tokens / prefill_rate
-            it.own_prefill_s = max(1, it.prompt_tokens - it.matched_tokens) / prefill_rate
-            it.weight = 1.0 + engine.in_flight + waiting / count
-            it.score = it.wait_s + it.prefill_ahead_s + it.own_prefill_s * it.weight
+            of = terms(engine, it.model, rate)
+            short = missing(engine, request.width, it.reserved)
+            it.wait_s = short * of.slot_wait_s
+            it.prefill_ahead_s = of.ahead_s
+            it.own_prefill_s = it.uncached_tokens / of.rate_tokens_per_s
+            it.weight = of.busy + waiting / count
+            it.score = of.cost_s(it.uncached_tokens, short, waiting / count)
         elif policy == "round_robin":
             it.score = float((index - turn) % count)
         elif policy == "session":

@@ -10,18 +10,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from msgspec import Struct
 
 from gateway.core import refusals, router
-from gateway.core.admission import Queue, Waiting
+from gateway.core.admission import Queue
+from gateway.core.blocks import BLOCK_BYTES
 from gateway.core.engine import Engine, Lease, Residency
 from gateway.core.events import Discovered, EngineEvent, Probed, Reported
 from gateway.core.holds import PATIENCE_S, Hold, Returns
-from gateway.core.idle import IdleClock
 from gateway.core.index import Index
+from gateway.core.pairing import Pairing
 from gateway.core.placing import Entry, Placing, earlier
 from gateway.core.request import Decision, Grant, Outcome, Reason, Rejection, Request, Route, Usage
 from gateway.core.router import Candidate, Policy
-
-WINDOW = 64
-"""How many waiting requests are looked at when a slot frees: larger than the usual queue, bounded in cost."""
+from gateway.core.swaps import Swaps
 
 # Outcomes after which the engine may go on computing: we hung up on it.
 _HUNG_UP = {Outcome.CLIENT_DISCONNECT, Outcome.CLIENT_TIMEOUT, Outcome.ENGINE_TIMEOUT, Outcome.SHUTDOWN}
@@ -46,19 +45,28 @@ class Scheduler:
         limits: Limits,
         policy: Policy = "cost",
         random: Callable[[], float] = lambda: 0.0,
+        block_bytes: int = BLOCK_BYTES,
     ) -> None:
         self.engines = {engine.name: engine for engine in engines}
         self.queue = Queue(limits.max_queue, limits.max_queue_bytes)
         self.policy: Policy = policy
-        self.index = Index(self.engines)
+        self.index = Index(self.engines, block_bytes)
         self.entries: dict[int, Entry] = {}
         self._placing = Placing(self.engines, self.index, policy, random)
         self._returns = Returns()
         self._turn = 0
         self._closed = False
         self._want = dict.fromkeys(self.engines, 0)
-        self._idle = IdleClock()
-        self._patience_due: float | None = None
+        self._swaps = Swaps(self.index)
+        self._pairing = Pairing(
+            self.queue,
+            self.entries,
+            self.engines,
+            self._placing,
+            self._swaps,
+            self._want,
+            self._commit,
+        )
 
     # Requests
 
@@ -67,24 +75,25 @@ class Scheduler:
         if self._closed:
             return self._refuse(request.key, Reason.SHUTTING_DOWN, "The gateway is shutting down. Retry.")
         self._turn += 1
-        entry = Entry(request, self._turn, now)
+        entry = self._placing.entry(request, self._turn, now)
         self._returns.arrived(request.blocks, now)
+        self._swaps.turns.arrived(request.blocks, now)
         fits = self.queue.fits(request.body_bytes)
         grant = self._at_once(entry, now, may_wait=fits)
         if grant is not None:
             self.entries[request.key] = entry
             return self._step([grant, *self._pair(now)] if self.queue else [grant])
-        if not self._placing.is_served(entry) and not self._placing.may_come(entry):
-            message = refusals.nobody(request.model, self.engines.values())
+        if not self._placing.widen(entry):
+            message = refusals.nobody(request.models, self.engines.values())
             return self._refuse(request.key, Reason.NO_READY_ENGINE, message)
         self.entries[request.key] = entry
-        self.queue.add(request, now)
+        self.queue.add(request, now, models=entry.models)
         decisions = self._pair(now)
         if fits or request.key not in self.queue:
-            self._expect(request.key)
+            self._pairing.expect(request.key)
             return self._step(decisions)
         # Not even a full queue keeps a request from slots that nobody in it would take.
-        self._take(request.key)
+        self._pairing.take(request.key)
         del self.entries[request.key]
         message = refusals.full(self.queue, request.body_bytes)
         return self._refuse(request.key, Reason.QUEUE_FULL, message, also=[*decisions, *self._pair(now)])
@@ -94,7 +103,7 @@ class Scheduler:
         entry = self.entries.get(key)
         if entry is not None and entry.grant is not None:
             self.engines[entry.grant.engine].first_token(key, now)
-            self.index.confirm(entry.grant.engine, key)
+            self.index.confirm(entry.grant.engine, key, now)
 
     def retry(self, key: int, now: float, *, reached: bool) -> Step:
         """The granted engine failed this request before any answer byte went to the client.
@@ -106,7 +115,7 @@ class Scheduler:
         if entry is None or entry.grant is None:
             return self._step([])
         failed = entry.grant.engine
-        self._release(entry)
+        self._release(entry, now)
         if reached and entry.resent:
             del self.entries[key]
             message = f"Engine {failed} closed the connection, as another did before: not sent again."
@@ -123,7 +132,7 @@ class Scheduler:
         if entry is None or entry.grant is None:
             return self._step([])
         failed = entry.grant.engine
-        self._release(entry)
+        self._release(entry, now)
         return self._again(entry, failed, now, same_allowed=False)
 
     def finish(self, key: int, outcome: Outcome, usage: Usage, now: float, *, reached: bool = True) -> Step:
@@ -136,16 +145,17 @@ class Scheduler:
             return self._step([])
         grant = entry.grant
         if grant is None:
-            self._take(key)
+            self._pairing.take(key)
             return self._step(self._pair(now))
         engine = self.engines[grant.engine]
         if outcome is Outcome.OK:
-            self.index.delivered(engine, entry.request, grant, usage)
-        lease = self._release(entry)
+            self.index.delivered(engine, entry.request, grant, usage, now)
+        lease = self._release(entry, now)
         if outcome is Outcome.OK:
             engine.alive(now)
             engine.learn(lease, usage, now)
-            self._keep_slot(engine, entry.request, lease, now)
+            self._swaps.turns.ended(entry.request.blocks, now)
+            self._keep_slot(engine, entry.request, grant.model, lease, now)
         elif outcome in _HUNG_UP and reached:
             engine.cool(lease.width, now)
         return self._step(self._pair(now))
@@ -186,7 +196,7 @@ class Scheduler:
         expired: list[Decision] = []
         for waiting in self.queue.expired(now):
             key = waiting.request.key
-            self._count_waiting(waiting, -1)
+            self._pairing.forget(waiting)
             del self.entries[key]
             expired.append(self._rejection(key, Reason.QUEUE_TIMEOUT, refusals.timed_out(waiting, now)))
         for engine in self.engines.values():
@@ -195,7 +205,7 @@ class Scheduler:
 
     def next_deadline(self) -> float | None:
         """When `tick` is due, at the latest."""
-        due = earlier(self.queue.next_deadline(), self._patience_due)
+        due = earlier(self.queue.next_deadline(), self._pairing.due)
         for engine in self.engines.values():
             due = earlier(due, engine.next_deadline())
         return due
@@ -206,11 +216,11 @@ class Scheduler:
 
     def idle_while_waiting_s(self, name: str, now: float) -> float:
         """Seconds in which a slot of the engine stood free beside a request that would be put there."""
-        return self._idle.total_s(self.engines[name], now)
+        return self._pairing.idle.total_s(self.engines[name], now)
 
     def explain(self, request: Request) -> tuple[list[Candidate], Candidate | None]:
         """Every engine's figures for `request` now, and the one it would go to. Changes nothing."""
-        entry = Entry(request, self._turn + 1)
+        entry = self._placing.entry(request, self._turn + 1)
         candidates = self._placing.candidates(entry)
         return candidates, self._placing.choose(entry, candidates, len(self.queue)) if candidates else None
 
@@ -243,7 +253,12 @@ class Scheduler:
         if not eligible:
             return None
         it = self._placing.choose(entry, eligible, 0)
-        return self._grant(entry, it, candidates, now) if it.engine.has_room(width, it.reserved) else None
+        if not it.engine.has_room(width, it.reserved):
+            return None
+        weighed = self.policy == "cost" and width > 0 and may_wait
+        if weighed and self._swaps.keeps_out(it.engine, entry.request, it.uncached, now):
+            return None
+        return self._grant(entry, it, candidates, now)
 
     def _grant(self, entry: Entry, it: Candidate, candidates: Sequence[Candidate], now: float) -> Grant:
         request, engine = entry.request, it.engine
@@ -253,6 +268,7 @@ class Scheduler:
         grant = Grant(
             key=request.key,
             engine=engine.name,
+            model=it.model,
             route=Route.RETRY if entry.attempts > 1 else route,
             attempt=entry.attempts,
             width=engine.width_here(request.width),
@@ -261,21 +277,23 @@ class Scheduler:
             queue_s=entry.queued_s,
         )
         entry.grant = grant
-        uncached_tokens = it.prompt_tokens - it.matched_tokens
         for other in self.engines.values():
             other.end_holds(request.blocks)
+        self._swaps.granted(engine, request, it.uncached, it.uncached_tokens, now)
+        uncached_tokens = it.prompt_tokens - it.matched_tokens
         engine.lease(request.key, grant.width, uncached_tokens, now, prompt_tokens=it.prompt_tokens)
         self._want[engine.name] += grant.width
-        self.index.begin(engine.name, request)
+        self.index.begin(engine.name, request, it.model, now)
+        self._placing.placed(entry, it.model)
         return grant
 
-    def _release(self, entry: Entry) -> Lease:
+    def _release(self, entry: Entry, now: float) -> Lease:
         grant = entry.grant
         assert grant is not None
         entry.grant = None
         lease = self.engines[grant.engine].release(grant.key)
         self._want[grant.engine] -= grant.width
-        self.index.end(grant.engine, grant.key)
+        self.index.end(grant.engine, grant.key, now)
         return lease
 
     def _again(self, entry: Entry, failed: str, now: float, *, same_allowed: bool) -> Step:
@@ -285,6 +303,7 @@ class Scheduler:
         entry.waits_since = now
         if same_allowed and not self._placing.is_served(entry):
             entry.excluded = before
+        self._placing.widen(entry)
         if not self._placing.is_served(entry):
             del self.entries[key]
             message = f"Engine {failed} failed the request and no other engine can take it. Retry."
@@ -292,92 +311,28 @@ class Scheduler:
         grant = self._at_once(entry, now)
         if grant is not None:
             return self._step([grant, *self._pair(now)])
-        self.queue.add(entry.request, now, waited_s=entry.queued_s, resumed=True)
+        self.queue.add(entry.request, now, models=entry.models, waited_s=entry.queued_s, resumed=True)
         return self._step(self._pair(now))
 
     def _pair(self, now: float) -> list[Decision]:
-        """Give free slots to those who wait, in order, each to its best engine as things are now.
+        return self._pairing.pair(now)
 
-        A request whose best engine is full waits for it, but not beside a free slot elsewhere for longer
-        than the prefill that it saves. One too wide for what is free keeps that from the ones behind it.
-        """
-        self._idle.close(self.engines, now)
-        self._patience_due = None
-        if not self.queue:
-            return []
-        ahead: dict[str, int] = {}
-        models = self._placing.open_models(ahead)
-        self.queue.promote(now)
-        granted: list[Decision] = []
-        for waiting in self.queue.first(models, WINDOW) if models else ():
-            if waiting.request.model not in models:
-                continue
-            entry = self.entries[waiting.request.key]
-            candidates = self._placing.candidates(entry, ahead)
-            if not candidates:
-                self._wait_for(waiting, "", "an engine that has not failed it")
-                continue
-            it = self._placing.choose(entry, candidates, len(self.queue) - 1)
-            if not it.engine.has_room(waiting.request.width, it.reserved):
-                it = self._placing.overdue(waiting, candidates, it, now) or it
-            engine = it.engine
-            was_open = engine.free > ahead.get(engine.name, 0)
-            if engine.has_room(waiting.request.width, it.reserved):
-                self._take(waiting.request.key)
-                granted.append(self._grant(entry, it, candidates, now))
-            else:
-                self._let_wait(waiting, engine, ahead)
-            if was_open and engine.free <= ahead.get(engine.name, 0):
-                models = self._placing.open_models(ahead)
-        if not models:
-            self._placing.all_are_full()
-            self._patience_due = None
-        return granted
-
-    def _expect(self, key: int) -> None:
-        """Note where a queued request would go: while every engine is full, pairing does not look at it."""
-        waiting = self.queue.get(key)
-        if waiting is None or waiting.why:
-            return
-        entry = self.entries[key]
+    def _commit(self, entry: Entry, engine: Engine, now: float) -> Grant:
         candidates = self._placing.candidates(entry)
-        if candidates:
-            it = self._placing.choose(entry, candidates, len(self.queue) - 1)
-            self._wait_for(waiting, it.engine.name, refusals.slots_on(it.engine, entry.request.width))
+        it = next(it for it in candidates if it.engine is engine)
+        return self._grant(entry, it, candidates, now)
 
-    def _let_wait(self, waiting: Waiting, engine: Engine, ahead: dict[str, int]) -> None:
-        width = engine.width_here(waiting.request.width)
-        ahead[engine.name] = ahead.get(engine.name, 0) + width
-        self._patience_due = earlier(self._patience_due, waiting.patience_until)
-        self._wait_for(waiting, engine.name, refusals.slots_on(engine, width))
-        if engine.free > 0:
-            self._idle.note(engine.name)
-
-    def _wait_for(self, waiting: Waiting, engine: str, why: str) -> None:
-        self._count_waiting(waiting, -1)
-        waiting.engine, waiting.why = engine, why
-        self._count_waiting(waiting, 1)
-
-    def _take(self, key: int) -> None:
-        waiting = self.queue.remove(key)
-        assert waiting is not None
-        self._count_waiting(waiting, -1)
-
-    def _count_waiting(self, waiting: Waiting, sign: int) -> None:
-        if waiting.engine:
-            self._want[waiting.engine] += sign * waiting.request.width
-
-    def _keep_slot(self, engine: Engine, request: Request, lease: Lease, now: float) -> None:
+    def _keep_slot(self, engine: Engine, request: Request, model: str, lease: Lease, now: float) -> None:
         """Perhaps hold the slot that has just become free for this session's next turn."""
         blocks, width = request.blocks, lease.width
         if self.policy != "cost" or engine.facts.residency is not Residency.SLOTS or not (blocks and width):
             return
         self._returns.ended(blocks, now)
-        firsts = self.queue.firsts(engine.facts.models)
+        firsts = self.queue.firsts(set(engine.facts.models))
         if not firsts or any(it.lane < request.priority or now - it.since >= PATIENCE_S for it in firsts):
             return
         rate = engine.prefill_tokens_per_s or router.DEFAULT_PREFILL_TOKENS_PER_S
-        hold_s = self._returns.worth_s(self.index.unshared_tokens(engine.name, request) / rate)
+        hold_s = self._returns.worth_s(self.index.unshared_tokens(engine.name, request, model) / rate)
         if hold_s:
             engine.hold(Hold(blocks[-1], len(blocks), width, now + hold_s))
 
@@ -385,13 +340,16 @@ class Scheduler:
         """Queued requests that no engine can serve any more; those that still can look elsewhere."""
         out: list[Decision] = []
         for waiting in list(self.queue):
-            key, model, entry = waiting.request.key, waiting.request.model, self.entries[waiting.request.key]
-            if not self._placing.is_served(entry) and not self._placing.may_come(entry):
-                self._take(key)
+            key = waiting.request.key
+            entry = self.entries[key]
+            if not self._placing.widen(entry):
+                self._pairing.take(key)
                 del self.entries[key]
-                message = refusals.nobody(model, self.engines.values(), entry.excluded)
+                message = refusals.nobody(waiting.models, self.engines.values(), entry.excluded)
                 out.append(self._rejection(key, Reason.NO_READY_ENGINE, message))
-            elif waiting.engine and not self.engines[waiting.engine].accepting:
-                self._wait_for(waiting, "", "")
-                self._expect(key)
+                continue
+            waiting.models = entry.models
+            if waiting.engine and not self.engines[waiting.engine].accepting:
+                self._pairing.wait_for(waiting, "", "")
+                self._pairing.expect(key)
         return out

@@ -44,6 +44,7 @@ class SlotCache:
 
     def __init__(self, slots: int, bound_blocks: int) -> None:
         self.bound_blocks = bound_blocks
+        self.version = 0
         self._count = slots
         self._slots = [_Slot() for _ in range(slots)]
         self._host: list[tuple[int, ...]] = []
@@ -61,7 +62,8 @@ class SlotCache:
         kept = common_prefix(slot.blocks, blocks)
         return Match(max(kept, self._from_host_memory(slot, kept, blocks)[1]), 0)
 
-    def begin(self, key: int, blocks: Sequence[int]) -> None:
+    def begin(self, key: int, blocks: Sequence[int], now: float = 0.0) -> None:
+        self.version += 1
         prompt = tuple(blocks)
         slot = self._pick(prompt)
         if slot is None:
@@ -77,13 +79,14 @@ class SlotCache:
         self._slots.append(slot)
         slot.key, slot.blocks, slot.ready = key, prompt, False
 
-    def confirm(self, key: int) -> None:
+    def confirm(self, key: int, now: float = 0.0) -> None:
         for slot in self._slots:
             if slot.key == key:
                 slot.ready = True
 
-    def end(self, key: int) -> None:
+    def end(self, key: int, now: float = 0.0) -> None:
         """An unfinished prefill leaves an unknown part of the prompt behind: counted as nothing."""
+        self.version += 1
         self._from_host.discard(key)
         for slot in self._slots:
             if slot.key == key:
@@ -93,12 +96,14 @@ class SlotCache:
         self._trim()
 
     def forget(self) -> None:
+        self.version += 1
         self._host.clear()
         for slot in self._slots:
             slot.blocks = ()
 
     def delivered(self, key: int, predicted_tokens: int, cached_tokens: int) -> None:
         """Compare with the engine's own count: a host copy that was not there halves the assumed size."""
+        self.version += 1
         if key in self._from_host and cached_tokens * 2 < predicted_tokens:
             self.bound_blocks //= 2
             self._host.clear()
@@ -112,6 +117,7 @@ class SlotCache:
 
     def resize(self, slots: int) -> None:
         """The engine runs another number of slots now; busy ones go when their request ends."""
+        self.version += 1
         self._count = slots
         while len(self._slots) < slots:
             self._slots.insert(0, _Slot())

@@ -76,7 +76,7 @@ def _running(scheduler: Scheduler, entry: Entry, now: float) -> RunningView:
     return RunningView(
         id=request.id,
         api=request.api,
-        model=request.model,
+        model=grant.model,
         engine=grant.engine,
         session=f"{request.session:016x}" if request.session else "",
         width=grant.width,

@@ -18,24 +18,35 @@ _HAS_ANSWERED = (Health.READY, Health.BUSY)
 
 
 class Resolved(Struct, frozen=True):
-    """`real` is what engines know; `shown` what the client asked for, where that is an alias."""
+    """`real` is what engines know; `alias` what the client asked for, where that is another name. `pool`:
+    every model that it stands for, in the order of the configuration, where they are several; `real` is
+    then the first."""
 
     real: str
     alias: str = ""
+    pool: tuple[str, ...] = ()
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """Every model that may answer."""
+        return self.pool or (self.real,)
 
 
 class Catalog:
-    """Names of models, from the engines' own lists and `models.aliases`; `alias_of` applies the patterns."""
+    """Names of models, from the engines' own lists and `models.aliases`; `alias_of` applies the patterns.
+
+    A pool's model that no engine serves is left out of it while another one is served.
+    """
 
     def __init__(
         self,
         engines: Mapping[str, Engine],
-        aliases: Mapping[str, str],
-        alias_of: Callable[[str], str | None],
+        aliases: Iterable[str],
+        alias_of: Callable[[str], tuple[str, ...] | None],
         created: int,
     ) -> None:
         self._engines = engines
-        self._exact = {name: real for name, real in aliases.items() if "*" not in name}
+        self._exact = {name: models for name in aliases if "*" not in name and (models := alias_of(name))}
         self._alias_of = alias_of
         self._created = created
         self._resolved: dict[str, Resolved] = {}
@@ -72,11 +83,15 @@ class Catalog:
             return Resolved(self._only())
         if asked in self._served:
             return Resolved(asked)
-        real = self._alias_of(asked)
-        resolved = Resolved(asked) if real is None else Resolved(real, asked)
+        models = self._alias_of(asked)
+        resolved = Resolved(asked) if models is None else self._behind(asked, models)
         if resolved.real in self._served or self._may_exist(asked):
             return resolved
         raise self._unknown(resolved)
+
+    def _behind(self, alias: str, models: tuple[str, ...]) -> Resolved:
+        here = tuple(model for model in models if model in self._served) or models
+        return Resolved(here[0], alias, here if len(here) > 1 else ())
 
     def _only(self) -> str:
         firsts = {engine.facts.models[0] for engine in self._engines.values() if engine.facts.models}
@@ -102,18 +117,19 @@ class Catalog:
 
     def _unknown(self, resolved: Resolved) -> BadRequest:
         if resolved.alias:
-            what = f"{shown(resolved.alias)} stands for {resolved.real!r}, which no engine serves now"
+            names = " or ".join(map(repr, resolved.models))
+            what = f"{shown(resolved.alias)} stands for {names}, which no engine serves now"
         else:
             what = f"The model {shown(resolved.real)} is not served here"
         return BadRequest(f"{what}. Served: {self._names()}.", "unknown_model", "model")
 
     def cards(self) -> list[dict[str, Any]]:
         """Every served model and exact alias, as OpenAI model cards."""
-        cards = [self._card(model, engine) for model, engine in self._served.items()]
+        cards = [self._card(model, (model,)) for model in self._served]
         return cards + [
-            self._card(alias, self._served[real]) | {"root": real}
-            for alias, real in self._exact.items()
-            if real in self._served and alias not in self._served
+            self._card(alias, models) | {"root": models[0]}
+            for alias, models in self._aliases().items()
+            if alias not in self._served
         ]
 
     def card(self, name: str) -> dict[str, Any]:
@@ -121,13 +137,21 @@ class Catalog:
         resolved = self.resolve(name)
         if resolved.real not in self._served:
             raise self._unknown(resolved)
-        return self._card(name, self._served[resolved.real])
+        return self._card(name, resolved.models)
 
-    def _card(self, name: str, engine: Engine) -> dict[str, Any]:
-        card = {"id": name, "object": "model", "created": self._created, "owned_by": engine.facts.kind}
-        if engine.facts.max_model_len is not None:
-            card["max_model_len"] = engine.facts.max_model_len
+    def _card(self, name: str, models: tuple[str, ...]) -> dict[str, Any]:
+        """The context length is one that fits whichever of `models` answers."""
+        facts = [self._served[model].facts for model in models]
+        card = {"id": name, "object": "model", "created": self._created, "owned_by": facts[0].kind}
+        lengths = [it.max_model_len for it in facts if it.max_model_len is not None]
+        if lengths:
+            card["max_model_len"] = min(lengths)
         return card
 
     def _names(self) -> str:
-        return ", ".join(sorted({*self._served, *self._exact})) or "nothing yet"
+        return ", ".join(sorted({*self._served, *self._aliases()})) or "nothing yet"
+
+    def _aliases(self) -> dict[str, tuple[str, ...]]:
+        """The exact ones that some engine answers to, with the models behind them."""
+        behind = {alias: self._behind(alias, models).models for alias, models in self._exact.items()}
+        return {alias: models for alias, models in behind.items() if models[0] in self._served}

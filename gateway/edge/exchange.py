@@ -49,8 +49,8 @@ class Exchange:
         self._client = client
         self._request = taken.request
         self._taken: Taken | None = taken
+        self._alias = taken.alias
         self._key_name = key_name
-        self._alias = (taken.request.model, taken.alias) if taken.alias else None
         self._trace = Trace(relay.now())
         self._grant: Grant | None = None
         self._prepared: Prepared | None = None
@@ -77,7 +77,7 @@ class Exchange:
         if grant.attempt == 1:
             self._trace.queue_s = grant.queue_s
         assert self._taken is not None
-        self._prepared = self._relay.dialect(grant.engine).prepare(self._taken.call_by_real_name())
+        self._prepared = self._relay.dialect(grant.engine).prepare(self._taken.call_for(grant.model))
         pool = self._relay.pools[grant.engine]
         # A retry never takes a kept connection: it would be the second to die of its age.
         connection = pool.idle() if grant.attempt == 1 else None
@@ -303,7 +303,10 @@ class Exchange:
             self.deadline = self._relay.now() + self._relay.limits.idle_timeout_s
 
     def _echo(self) -> tuple[str, str] | None:
-        return self._alias if self._relay.echo_alias else None
+        """The model's real name and the one to show in its place."""
+        if self._grant is None or not self._alias or not self._relay.echo_alias:
+            return None
+        return self._grant.model, self._alias
 
     def _send_head(self) -> None:
         connection, grant = self._connection, self._grant

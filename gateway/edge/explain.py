@@ -1,8 +1,9 @@
 """A dry run in words: every engine's figures for one request, and which would get it."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
+from gateway.core.engine import Engine
 from gateway.core.request import Request
 from gateway.core.router import Candidate, reason
 from gateway.core.scheduler import Scheduler
@@ -13,7 +14,8 @@ def explain(scheduler: Scheduler, request: Request) -> Mapping[str, object]:
     candidates, chosen = scheduler.explain(request)
     considered = {it.engine.name for it in candidates}
     return {
-        "model": request.model,
+        "model": chosen.model if chosen else request.model,
+        "models": request.models,
         "policy": scheduler.policy,
         "prompt_bytes": request.prompt_bytes,
         "blocks": len(request.blocks),
@@ -22,7 +24,7 @@ def explain(scheduler: Scheduler, request: Request) -> Mapping[str, object]:
         "route": reason(scheduler.policy, request, chosen, candidates) if chosen else None,
         "engines": [_figures(it, it is chosen, request.width) for it in candidates],
         "not_considered": {
-            engine.name: _why_not(request.model, engine)
+            engine.name: _why_not(request.models, engine)
             for engine in scheduler.engines.values()
             if engine.name not in considered
         },
@@ -33,6 +35,7 @@ def _figures(it: Candidate, chosen: bool, width: int) -> dict[str, Any]:
     engine = it.engine
     return {
         "engine": engine.name,
+        "model": it.model,
         "chosen": chosen,
         "prompt_tokens": it.prompt_tokens,
         "predicted_cached_tokens": it.resident_tokens,
@@ -50,9 +53,11 @@ def _figures(it: Candidate, chosen: bool, width: int) -> dict[str, Any]:
     }
 
 
-def _why_not(model: str, engine: Any) -> str:
+def _why_not(models: Collection[str], engine: Engine) -> str:
     if not engine.facts.models:
         return f"has not told its models, is {engine.health}"
-    if model not in engine.facts.models:
-        return f"does not serve {model}"
+    if not any(model in engine.facts.models for model in models):
+        return f"does not serve {' or '.join(models)}"
+    if engine.accepting:
+        return "the session is on another model of the pool"
     return "draining" if engine.draining else f"is {engine.health}"

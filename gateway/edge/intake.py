@@ -10,7 +10,7 @@ from xxhash import xxh3_64_intdigest
 
 from gateway.core import blocks
 from gateway.core.call import Call, Header
-from gateway.core.request import PRIORITY_NAMES, Request
+from gateway.core.request import PRIORITY_NAMES, Member, Request
 from gateway.core.splice import replace_value
 from gateway.edge.auth import ANYBODY, Key
 from gateway.edge.catalog import Catalog, Resolved
@@ -52,14 +52,14 @@ class Taken(Struct, frozen=True):
     alias: str
     opaque_type: bytes = b""
 
-    def call_by_real_name(self) -> Call:
-        """The call as an engine understands it: with the model's own name in the alias's place."""
+    def call_for(self, model: str) -> Call:
+        """The call as an engine understands it: with its `model` in the alias's place."""
         if not self.alias:
             return self.call
-        body, real = self.call.body, self.request.model
+        body = self.call.body
         if self.opaque_type:
-            return replace(self.call, body=opaque.renamed(body, self.opaque_type, real))
-        return replace(self.call, body=replace_value(body, b"model", compact(real).encode()))
+            return replace(self.call, body=opaque.renamed(body, self.opaque_type, model))
+        return replace(self.call, body=replace_value(body, b"model", compact(model).encode()))
 
 
 class Intake:
@@ -120,12 +120,13 @@ class Intake:
         key: Key,
         request_id: str,
     ) -> Request:
+        members = [Member(it, blocks.chain(ask.canonical, it, ask.salt)) for it in resolved.models]
         return Request(
             key=next(self._numbers),
             id=request_id,
             api=api,
             model=resolved.real,
-            blocks=blocks.chain(ask.canonical, resolved.real, ask.salt),
+            blocks=members[0].blocks,
             prompt_bytes=ask.prompt_bytes,
             body_bytes=body_bytes,
             width=ask.width,
@@ -135,6 +136,7 @@ class Intake:
             max_wait_s=self._wait_s(headers),
             stream=ask.stream,
             token_ids=ask.token_ids,
+            pool=tuple(members) if resolved.pool else (),
         )
 
     def _priority(self, headers: Sequence[Header], key: Key) -> int:

@@ -67,7 +67,7 @@ class Trace:
             time=timestamp,
             id=request.id,
             api=request.api,
-            model=request.model[:_MAX_NAME],
+            model=(grant.model if grant else request.model)[:_MAX_NAME],
             engine=grant.engine if grant else "",
             outcome=outcome,
             status=status,

@@ -48,14 +48,14 @@ def test_priority_comes_before_arrival_and_resumed_requests_before_all() -> None
 
 def test_the_first_of_each_lane_for_some_models() -> None:
     queue = Queue(9, 1000)
-    assert queue.firsts(("m", "n")) == []
+    assert queue.firsts({"m", "n"}) == []
     queue.add(request(1, model="o"), 0.0)
     queue.add(request(2), 0.0)
     queue.add(request(3, model="n"), 0.0)
     queue.add(request(4, model="n", priority=HIGH), 0.0)
     queue.add(request(5, priority=LOW), 0.0, resumed=True)
-    assert [it.request.key for it in queue.firsts(("m", "n"))] == [5, 4, 2]
-    assert [it.request.key for it in queue.firsts(("n",))] == [4, 3]
+    assert [it.request.key for it in queue.firsts({"m", "n"})] == [5, 4, 2]
+    assert [it.request.key for it in queue.firsts({"n"})] == [4, 3]
 
 
 def test_long_waiting_moves_a_request_up_one_lane_at_a_time() -> None:

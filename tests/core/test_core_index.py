@@ -19,6 +19,7 @@ def grant_of(it: Request, predicted: int = 0) -> Grant:
     return Grant(
         key=it.key,
         engine="a",
+        model=it.model,
         route=Route.ONLY,
         attempt=1,
         width=1,
@@ -29,55 +30,55 @@ def grant_of(it: Request, predicted: int = 0) -> Grant:
 
 
 def ran(index: Index, a: Engine, it: Request, used: Usage, predicted: int = 0) -> None:
-    index.begin(a.name, it)
-    index.delivered(a, it, grant_of(it, predicted), used)
-    index.end(a.name, it.key)
+    index.begin(a.name, it, "m", 0.0)
+    index.delivered(a, it, grant_of(it, predicted), used, 0.0)
+    index.end(a.name, it.key, 0.0)
 
 
 def test_a_prompt_that_nobody_has_is_all_uncached() -> None:
     a = engine()
-    assert index_of(a).match_tokens(a, request(1, text(1000, "x"))) == (1000, 0, 0)
+    assert index_of(a).match_tokens(a, request(1, text(1000, "x")), "m") == (1000, 0, 0)
 
 
 def test_a_prompt_without_blocks_has_at_least_one_token() -> None:
     a = engine()
-    assert index_of(a).match_tokens(a, request(1, b"hi")) == (1, 0, 0)
-    assert index_of(a).match_tokens(a, request(1, b"")) == (1, 0, 0)
+    assert index_of(a).match_tokens(a, request(1, b"hi"), "m") == (1, 0, 0)
+    assert index_of(a).match_tokens(a, request(1, b""), "m") == (1, 0, 0)
 
 
 def test_matches_are_in_tokens_and_apart_by_resident_and_pending() -> None:
     a = engine()
     index = index_of(a)
     prompt = text(1024, "x")
-    index.begin("a", request(1, prompt[: 640 * 4]))
-    index.confirm("a", 1)
-    index.begin("a", request(2, prompt[: 960 * 4]))
-    assert index.match_tokens(a, request(3, prompt)) == (1024, 640, 320)
+    index.begin("a", request(1, prompt[: 640 * 4]), "m", 0.0)
+    index.confirm("a", 1, 0.0)
+    index.begin("a", request(2, prompt[: 960 * 4]), "m", 0.0)
+    assert index.match_tokens(a, request(3, prompt), "m") == (1024, 640, 320)
 
 
 def test_the_last_token_is_never_cached() -> None:
     a = engine()
     index = index_of(a)
-    index.begin("a", request(1, text(640, "x")))
-    index.confirm("a", 1)
-    assert index.match_tokens(a, request(2, text(640, "x"))) == (640, 639, 0)
+    index.begin("a", request(1, text(640, "x")), "m", 0.0)
+    index.confirm("a", 1, 0.0)
+    assert index.match_tokens(a, request(2, text(640, "x")), "m") == (640, 639, 0)
 
 
 def test_matches_are_floored_to_the_engines_own_block() -> None:
     a = engine()
     a.facts = facts(block_tokens=16)
     index = index_of(a)
-    index.begin("a", request(1, text(640, "x")))
-    index.confirm("a", 1)
-    assert index.match_tokens(a, request(2, text(640, "x"))) == (640, 624, 0)
+    index.begin("a", request(1, text(640, "x")), "m", 0.0)
+    index.confirm("a", 1, 0.0)
+    assert index.match_tokens(a, request(2, text(640, "x")), "m") == (640, 624, 0)
 
 
 def test_a_request_without_blocks_is_in_no_cache() -> None:
     a = engine()
     index = index_of(a)
-    index.begin("a", request(1, b"short"))
-    index.confirm("a", 1)
-    index.end("a", 1)
+    index.begin("a", request(1, b"short"), "m", 0.0)
+    index.confirm("a", 1, 0.0)
+    index.end("a", 1, 0.0)
     assert index.size("a")[0] == 0
 
 
@@ -85,35 +86,35 @@ def test_bytes_per_token_are_learned_for_each_model() -> None:
     a = engine()
     index = index_of(a)
     ran(index, a, request(1, text(640, "x")), usage(1280))
-    assert index.bytes_per_token(request(2)) == 2.0
-    assert index.bytes_per_token(request(2, model="other")) == DEFAULT_BYTES_PER_TOKEN
+    assert index.bytes_per_token(request(2), "m") == 2.0
+    assert index.bytes_per_token(request(2, model="other"), "other") == DEFAULT_BYTES_PER_TOKEN
     ran(index, a, request(3, text(640, "x")), usage(640))
-    assert index.bytes_per_token(request(4)) == 2.4
+    assert index.bytes_per_token(request(4), "m") == 2.4
 
 
 def test_a_ratio_beyond_belief_is_clamped() -> None:
     a = engine()
     index = index_of(a)
     ran(index, a, request(1, text(640, "x")), usage(100_000))
-    assert index.bytes_per_token(request(2)) == 1.0
+    assert index.bytes_per_token(request(2), "m") == 1.0
     ran(index, a, request(3, text(10_000, "x"), model="n"), usage(40))
-    assert index.bytes_per_token(request(4, model="n")) == 16.0
+    assert index.bytes_per_token(request(4, model="n"), "n") == 16.0
 
 
 def test_token_ids_have_their_own_size_and_teach_nothing() -> None:
     a = engine()
     index = index_of(a)
     ran(index, a, request(1, text(640, "x"), token_ids=True), usage(100))
-    assert index.bytes_per_token(request(2)) == DEFAULT_BYTES_PER_TOKEN
+    assert index.bytes_per_token(request(2), "m") == DEFAULT_BYTES_PER_TOKEN
     ran(index, a, request(3, text(640, "x")), usage(1280))
-    assert index.bytes_per_token(request(4, token_ids=True)) == 4.0
+    assert index.bytes_per_token(request(4, token_ids=True), "m") == 4.0
 
 
 def test_several_prompts_in_one_request_teach_nothing() -> None:
     a = engine()
     index = index_of(a)
     ran(index, a, structs.replace(request(1, text(640, "x")), prompts=2), usage(1280))
-    assert index.bytes_per_token(request(2)) == DEFAULT_BYTES_PER_TOKEN
+    assert index.bytes_per_token(request(2), "m") == DEFAULT_BYTES_PER_TOKEN
 
 
 def test_unknown_and_tiny_prompt_counts_teach_nothing() -> None:
@@ -122,14 +123,14 @@ def test_unknown_and_tiny_prompt_counts_teach_nothing() -> None:
     ran(index, a, request(1, text(640, "x")), Usage())
     ran(index, a, request(2, text(640, "x")), usage(31))
     ran(index, a, request(3, b"no block"), usage(640))
-    assert index.bytes_per_token(request(4)) == DEFAULT_BYTES_PER_TOKEN
+    assert index.bytes_per_token(request(4), "m") == DEFAULT_BYTES_PER_TOKEN
 
 
 def test_an_answer_that_came_without_a_first_token_confirms_its_prompt() -> None:
     a = engine()
     index = index_of(a)
     ran(index, a, request(1, text(640, "x")), Usage())
-    assert index.match_tokens(a, request(2, text(700, "x")))[1] == 640
+    assert index.match_tokens(a, request(2, text(700, "x")), "m")[1] == 640
 
 
 def test_the_bound_follows_the_engines_kv_and_the_learned_ratio() -> None:
@@ -185,8 +186,8 @@ def test_slots_that_disappear_take_their_prompts_along() -> None:
         ran(index, a, request(key, text(640, name)), Usage())
     a.facts = facts(1, residency=Residency.SLOTS)
     index.fit(a)
-    assert index.match_tokens(a, request(8, text(640, "x")))[1] == 0
-    assert index.match_tokens(a, request(9, text(640, "y")))[1] == 639
+    assert index.match_tokens(a, request(8, text(640, "x")), "m")[1] == 0
+    assert index.match_tokens(a, request(9, text(640, "y")), "m")[1] == 639
 
 
 def test_tokens_that_no_other_slot_holds_are_in_the_models_own_tokens() -> None:
@@ -194,20 +195,20 @@ def test_tokens_that_no_other_slot_holds_are_in_the_models_own_tokens() -> None:
     a.facts = facts(2, residency=Residency.SLOTS)
     index = index_of(a)
     one, two = request(1, text(640, "s") + text(640, "x")), request(2, text(640, "s") + text(320, "y"))
-    index.begin("a", one)
+    index.begin("a", one, "m", 0.0)
     ran(index, a, two, usage(960))
-    assert index.unshared_tokens("a", one) == 640
-    assert index.unshared_tokens("a", two) == 320
+    assert index.unshared_tokens("a", one, "m") == 640
+    assert index.unshared_tokens("a", two, "m") == 320
     ran(index, a, two, usage(1920))
-    assert index.bytes_per_token(one) == 3.6
-    assert index.unshared_tokens("a", two) == int(320 / 0.9)
+    assert index.bytes_per_token(one, "m") == 3.6
+    assert index.unshared_tokens("a", two, "m") == int(320 / 0.9)
 
 
 def test_a_pool_of_blocks_has_no_slot_to_lose() -> None:
     a = engine()
     index = index_of(a)
     ran(index, a, request(1, text(640, "x")), Usage())
-    assert index.unshared_tokens("a", request(1, text(640, "x"))) == 0
+    assert index.unshared_tokens("a", request(1, text(640, "x")), "m") == 0
 
 
 def test_a_host_copy_that_did_not_come_halves_the_assumed_host_memory() -> None:

@@ -17,7 +17,7 @@ def placing(*engines: Engine, policy: Policy = "cost", draw: float = 0.99) -> Pl
 
 
 def entry(it: Request, *excluded: str) -> Entry:
-    return Entry(it, 1, excluded=frozenset(excluded))
+    return Entry(it, 1, models=it.models, excluded=frozenset(excluded))
 
 
 def loading(name: str) -> Engine:
@@ -72,9 +72,9 @@ def test_a_full_engine_is_a_candidate_too() -> None:
 def test_candidates_know_what_each_engine_holds_of_the_prompt() -> None:
     a, b = engine("a"), engine("b")
     it = placing(a, b)
-    it._index.begin("a", request(1, SHARED))
-    it._index.confirm("a", 1)
-    it._index.begin("b", request(2, SHARED))
+    it._index.begin("a", request(1, SHARED), "m", 0.0)
+    it._index.confirm("a", 1, 0.0)
+    it._index.begin("b", request(2, SHARED), "m", 0.0)
     found = it.candidates(entry(request(3, SHARED + text(640, "x"))))
     assert [(c.prompt_tokens, c.resident_tokens, c.pending_tokens) for c in found] == [
         (1280, 640, 0),
@@ -124,7 +124,7 @@ def test_the_policy_chooses() -> None:
     it = placing(engine("a"), engine("b"), engine("c"), policy="round_robin")
     chosen = [
         it.choose(what, it.candidates(what), 0).engine.name
-        for what in (Entry(request(turn), turn) for turn in range(4))
+        for what in (Entry(request(turn), turn, models=("m",)) for turn in range(4))
     ]
     assert chosen == ["a", "b", "c", "a"]
 

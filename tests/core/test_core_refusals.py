@@ -11,7 +11,7 @@ def test_nobody_ready_lists_those_who_might_serve_it_and_their_states() -> None:
     draining.draining = True
     other.facts = facts(models=("n",))
     unseen = Engine("u", "http://u")
-    message = refusals.nobody("m", [loading, draining, other, unseen])
+    message = refusals.nobody(["m"], [loading, draining, other, unseen])
     assert (
         message
         == "No engine that serves 'm' is ready: l is loading, d is draining, u is unknown. Retry later."
@@ -19,13 +19,13 @@ def test_nobody_ready_lists_those_who_might_serve_it_and_their_states() -> None:
 
 
 def test_nobody_ready_where_none_is_configured() -> None:
-    assert "none is configured" in refusals.nobody("m", [])
+    assert "none is configured" in refusals.nobody(["m"], [])
 
 
 def test_an_engine_that_failed_the_request_is_not_called_ready() -> None:
     a, b = engine("a"), engine("b")
     b.probed(Probe.REFUSED, 1.0)
-    message = refusals.nobody("m", [a, b], {"a", "b"})
+    message = refusals.nobody(["m"], [a, b], {"a", "b"})
     assert "a did not take it before, b is down" in message
 
 

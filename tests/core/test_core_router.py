@@ -13,7 +13,8 @@ from gateway.core.router import (
     default_prefill_rate,
     pick,
     reason,
-    slot_wait_s,
+    missing,
+    terms,
     weigh,
 )
 
@@ -22,8 +23,17 @@ def candidate(
     a: Engine, prompt: int = 1000, resident: int = 0, pending: int = 0, reserved: int = 0
 ) -> Candidate:
     return Candidate(
-        engine=a, prompt_tokens=prompt, resident_tokens=resident, pending_tokens=pending, reserved=reserved
+        engine=a,
+        model="m",
+        prompt_tokens=prompt,
+        resident_tokens=resident,
+        pending_tokens=pending,
+        reserved=reserved,
     )
+
+
+def slot_wait_s(a: Engine, width: int, reserved: int) -> float:
+    return missing(a, width, reserved) * terms(a, "m", 1000.0).slot_wait_s
 
 
 def scores(

@@ -304,7 +304,7 @@ def test_a_quota_that_takes_the_kept_slot_away_leaves_nothing_to_come_back_to() 
     scheduler.set_quota("a", 0, 1.05)
     assert scheduler.offer(turn(3, "x", 2), 1.1).decisions == []
     assert scheduler.tick(1.0 + MAX_HOLD_S).decisions == []
-    assert placed(scheduler.set_quota("a", 1, 4.0)) == [(2, "a")]
+    assert placed(scheduler.set_quota("a", 1, 4.0)) == [(3, "a")]
 
 
 def test_a_slot_that_cools_is_not_the_kept_one() -> None:

@@ -25,7 +25,8 @@ from gateway.core.engine import Engine, Probe, Residency
 from gateway.core.events import Restarted
 from gateway.core.request import Outcome, Reason, Route
 from gateway.core.router import Policy
-from gateway.core.scheduler import WINDOW, Limits, Scheduler
+from gateway.core.pairing import WINDOW
+from gateway.core.scheduler import Limits, Scheduler
 
 SHARED = text(3000, "s")
 

@@ -22,7 +22,7 @@ def unseen(name: str) -> Engine:
     return Engine(name, f"http://{name}")
 
 
-def catalog(*engines: Engine, **aliases: str) -> Catalog:
+def catalog(*engines: Engine, **aliases: str | list[str]) -> Catalog:
     names = {name.replace("_", "-").replace("-any", "-*"): real for name, real in aliases.items()}
     config = ModelsConfig(aliases=names)
     return Catalog({it.name: it for it in engines}, config.aliases, config.alias_of, CREATED)
@@ -87,6 +87,40 @@ def test_an_alias_stands_for_its_model_and_is_remembered_as_asked_for():
     assert it.resolve("claude-opus") is it.resolve("claude-opus")
 
 
+def test_a_pool_stands_for_its_served_models_in_the_order_of_the_configuration():
+    it = catalog(engine("a", "n"), engine("b", "m", "k"), pool=["m", "gone", "n"], pool_any=["k", "n"])
+    assert it.resolve("pool") == Resolved("m", "pool", ("m", "n"))
+    assert it.resolve("pool-x") == Resolved("k", "pool-x", ("k", "n"))
+
+
+def test_a_pool_with_one_served_model_is_an_alias_of_that():
+    assert catalog(engine("a", "n"), pool=["m", "n"]).resolve("pool") == Resolved("n", "pool")
+
+
+def test_a_pool_gets_a_model_back_once_an_engine_serves_it():
+    b = unseen("b")
+    it = catalog(engine("a", "n"), b, pool=["m", "n"])
+    assert it.resolve("pool") == Resolved("n", "pool")
+    b.facts, b.health = Facts(models=("m",)), Health.READY
+    it.refresh()
+    assert it.resolve("pool") == Resolved("m", "pool", ("m", "n"))
+
+
+def test_while_a_pool_may_yet_be_served_all_its_models_are_meant():
+    it = catalog(engine("a", "k"), unseen("b"), pool=["m", "n"])
+    assert it.resolve("pool") == Resolved("m", "pool", ("m", "n"))
+
+
+def test_a_pool_that_nobody_serves_says_what_it_stands_for():
+    refused = refusal(catalog(engine("a", "k"), pool=["m", "n"]), "pool")
+    assert (refused.code, refused.param) == ("unknown_model", "model")
+    assert refused.message == "'pool' stands for 'm' or 'n', which no engine serves now. Served: k."
+
+
+def test_a_served_model_goes_before_a_pool_of_its_name():
+    assert catalog(engine("a", "k", "m"), k=["m", "n"]).resolve("k") == Resolved("k")
+
+
 def test_names_beyond_what_is_remembered_are_resolved_all_the_same():
     it = catalog(engine("a", "m"), claude_any="m")
     assert {it.resolve(f"claude-{n}").real for n in range(3000)} == {"m"}
@@ -146,6 +180,23 @@ def test_cards_name_every_model_once_and_every_exact_alias():
     assert cards.keys() == {"m", "n", "fast"}
     assert cards["n"] == {"id": "n", "object": "model", "created": CREATED, "owned_by": "vllm"}
     assert cards["fast"]["root"] == "m"
+
+
+def test_a_pool_has_a_card_while_any_of_its_models_is_served():
+    it = catalog(
+        engine("a", "m", max_model_len=8192),
+        engine("b", "n", max_model_len=4096),
+        engine("c", "k"),
+        pool=["k", "m", "n"],
+        half=["none", "m"],
+        gone=["none", "nothing"],
+    )
+    cards = {card["id"]: card for card in it.cards()}
+    assert cards.keys() == {"m", "n", "k", "pool", "half"}
+    assert (cards["pool"]["root"], cards["half"]["root"]) == ("k", "m")
+    assert it.card("pool")["id"] == "pool"
+    assert (cards["pool"]["max_model_len"], cards["half"]["max_model_len"]) == (4096, 8192)
+    assert refusal(it, "gone").code == "unknown_model"
 
 
 def test_a_card_is_shown_under_the_name_it_was_asked_by():

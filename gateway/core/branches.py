@@ -1,0 +1,290 @@
+"""Runs of blocks without a fork, in the order of their last use."""
+
+from array import array
+from collections.abc import Iterator, Sequence
+
+_STRIDE = 16
+
+
+class Branch:
+    """A run of blocks with no fork inside. `start` is the depth of its first block in the chain.
+
+    `owners` are the running requests that are computing it; None once it is resident. The last `ghosts`
+    of its blocks are believed gone from the engine, and none of them has an owner. `stamp` rises with
+    each use, of whatever branch; `used_s` is the time of the last.
+    """
+
+    __slots__ = (
+        "blocks",
+        "children",
+        "ghosts",
+        "newer",
+        "older",
+        "owners",
+        "parent",
+        "stamp",
+        "start",
+        "used_s",
+    )
+
+    def __init__(
+        self, parent: "Branch | None", start: int, blocks: "array[int]", owners: set[int] | None
+    ) -> None:
+        self.parent = parent
+        self.start = start
+        self.blocks = blocks
+        self.owners = owners
+        self.children = 0
+        self.ghosts = 0
+        self.stamp = 0
+        self.used_s = 0.0
+        self.older = self.newer = self
+
+    @property
+    def believed(self) -> int:
+        return len(self.blocks) - self.ghosts
+
+    def __repr__(self) -> str:
+        state = "resident" if self.owners is None else f"pending on {sorted(self.owners)}"
+        if self.ghosts:
+            state += f" but {self.ghosts} ghosts"
+        return f"<Branch {self.start}..{self.start + len(self.blocks)} {state} children={self.children}>"
+
+
+class Recency:
+    """Every branch of a cache, the least recently used first; a branch stands before its parent.
+
+    So the first is a leaf, and what is older than `edge`, the first of which a block is believed to be in
+    the engine, lies deeper than what is believed of the same chain.
+    """
+
+    def __init__(self) -> None:
+        # A ring: older than everything and newer than everything is the same node, which is no branch.
+        self._ends = Branch(None, 0, array("Q"), None)
+        self.edge = self._ends
+        self.stamp = 0
+        self.now = 0.0
+
+    def clear(self) -> None:
+        self.edge = self._ends.older = self._ends.newer = self._ends
+
+    def __iter__(self) -> Iterator[Branch]:
+        branch = self._ends.newer
+        while branch is not self._ends:
+            yield branch
+            branch = branch.newer
+
+    @property
+    def oldest(self) -> Branch:
+        return self._ends.newer
+
+    @property
+    def newest_ghost(self) -> Branch | None:
+        older = self.edge.older
+        return None if older is self._ends else older
+
+    def believed_ones(self) -> Iterator[Branch]:
+        """Those of which a block is believed to be in the engine, the least recently used first."""
+        branch = self.edge
+        while branch is not self._ends:
+            yield branch
+            branch = branch.newer
+
+    def touch(self, branch: Branch) -> None:
+        """Make a branch, new or known, the most recently used; all of it is believed."""
+        if branch.newer is not branch:
+            self.remove(branch)
+        self.stamp += 1
+        branch.stamp = self.stamp
+        branch.used_s = self.now
+        self._insert(branch, self._ends)
+        if self.edge is self._ends:
+            self.edge = branch
+
+    def remove(self, branch: Branch) -> None:
+        if branch is self.edge:
+            self.edge = branch.newer
+        branch.older.newer, branch.newer.older = branch.newer, branch.older
+
+    def follow(self, upper: Branch, lower: Branch) -> None:
+        """`upper` was cut off `lower`: as old, and directly after it."""
+        upper.stamp = lower.stamp
+        upper.used_s = lower.used_s
+        self._insert(upper, lower.newer)
+        if self.edge is lower and not lower.believed:
+            self.edge = upper
+
+    def fade(self, branch: Branch) -> None:
+        """A branch that became a ghost altogether is the newest of them."""
+        self.remove(branch)
+        branch.stamp = self.edge.older.stamp
+        self._insert(branch, self.edge)
+
+    @staticmethod
+    def _insert(branch: Branch, newer: Branch) -> None:
+        branch.older, branch.newer = newer.older, newer
+        newer.older.newer = newer.older = branch
+
+
+class Tree:
+    """Chains of blocks as branches, counted and in the order of their last use.
+
+    Only the first block of a branch and each sixteenth of a chain can be looked up, the others lie in their
+    branch. That is 16 bytes a block (`benchmarks/micro`), and no large table has to grow all at once.
+    """
+
+    def __init__(self) -> None:
+        self.recency = Recency()
+        self.believed = 0
+        self.ghosts = 0
+        self.inserted = 0
+        """Blocks that came to be believed, ever."""
+        self.version = 0
+        self.anchors: dict[int, Branch] = {}
+
+    def clear(self) -> None:
+        self.recency.clear()
+        self.anchors.clear()
+        self.believed = self.ghosts = 0
+        self.version += 1
+
+    def find(self, blocks: Sequence[int]) -> tuple[int, Branch | None]:
+        """How deep `blocks` are known, ghosts included, and the branch that holds the last of these."""
+        anchors, count = self.anchors, len(blocks)
+        if not count or blocks[0] not in anchors:
+            return 0, None
+        low, high = 0, (count - 1) // _STRIDE
+        while low < high:
+            middle = (low + high + 1) >> 1
+            if blocks[middle * _STRIDE] in anchors:
+                low = middle
+            else:
+                high = middle - 1
+        depth = low * _STRIDE
+        branch = anchors[blocks[depth]]
+        at = depth - branch.start
+        if not 0 <= at < len(branch.blocks) or branch.blocks[at] != blocks[depth]:
+            return 0, None  # Two chains met in one hash at different depths: not worth more than a miss.
+        while True:
+            depth = _follow(branch, blocks, depth)
+            if depth == count or depth < branch.start + len(branch.blocks):
+                return depth, branch
+            child = anchors.get(blocks[depth])
+            if child is None or child.parent is not branch:
+                return depth, branch
+            branch = child
+
+    def append(
+        self, parent: Branch | None, blocks: Sequence[int], start: int, owners: set[int] | None
+    ) -> Branch:
+        """A new branch below `parent`; the caller touches it."""
+        branch = Branch(parent, start, array("Q", blocks), owners)
+        if parent is not None:
+            parent.children += 1
+        self._anchor(branch, start, branch.blocks)
+        self.anchors[blocks[0]] = branch
+        self.believed += len(branch.blocks)
+        self.inserted += len(branch.blocks)
+        self.version += 1
+        return branch
+
+    def split(self, branch: Branch, depth: int) -> Branch:
+        """Cut `branch` so that a branch ends at `depth`; returns that one, the upper part."""
+        at = depth - branch.start
+        if at == len(branch.blocks):
+            return branch
+        owners = None if branch.owners is None else set(branch.owners)
+        upper = Branch(branch.parent, branch.start, branch.blocks[:at], owners)
+        upper.children = 1
+        upper.ghosts = max(0, at - branch.believed)
+        branch.ghosts -= upper.ghosts
+        branch.parent, branch.start, branch.blocks = upper, depth, branch.blocks[at:]
+        if not branch.believed:
+            branch.owners = None
+        self._anchor(upper, upper.start, upper.blocks)
+        self.anchors[upper.blocks[0]] = upper
+        self.anchors[branch.blocks[0]] = branch
+        self.recency.follow(upper, branch)
+        return upper
+
+    def join(self, branch: Branch) -> Branch | None:
+        """Merge a leaf into a parent without other children, if it has such a one: returns that.
+
+        Both are resident and were used just now. So a conversation stays one branch.
+        """
+        parent = branch.parent
+        if branch.children or parent is None or parent.children != 1:
+            return None
+        self.anchors.pop(branch.blocks[0], None)
+        self._anchor(parent, branch.start, branch.blocks)
+        parent.blocks.extend(branch.blocks)
+        parent.children = 0
+        self.recency.remove(branch)
+        return parent
+
+    def remove(self, leaf: Branch) -> None:
+        self._unanchor(leaf.start, leaf.blocks)
+        self.anchors.pop(leaf.blocks[0], None)
+        self.recency.remove(leaf)
+        self.believed -= leaf.believed
+        self.ghosts -= leaf.ghosts
+        self.version += 1
+        if leaf.parent is not None:
+            leaf.parent.children -= 1
+
+    def believe(self, branch: Branch) -> None:
+        """All of `branch` is in the engine after all."""
+        self.believed += branch.ghosts
+        self.inserted += branch.ghosts
+        self.ghosts -= branch.ghosts
+        branch.ghosts = 0
+        self.version += 1
+
+    def disbelieve(self, branch: Branch, blocks: int) -> None:
+        """The last `blocks` that are believed of `branch` become ghosts."""
+        self.believed -= blocks
+        self.ghosts += blocks
+        branch.ghosts += blocks
+        if not branch.believed:
+            branch.owners = None
+        self.version += 1
+
+    def drop_ghosts(self, excess: int) -> None:
+        """Forget the oldest `excess` blocks, all of them ghosts."""
+        while excess > 0:
+            leaf = self.recency.oldest
+            if len(leaf.blocks) <= excess:
+                excess -= len(leaf.blocks)
+                self.remove(leaf)
+                continue
+            self._unanchor(leaf.start + len(leaf.blocks) - excess, leaf.blocks[-excess:])
+            del leaf.blocks[-excess:]
+            leaf.ghosts -= excess
+            self.ghosts -= excess
+            self.version += 1
+            return
+
+    def _anchor(self, branch: Branch, start: int, blocks: "array[int]") -> None:
+        anchors = self.anchors
+        for block in blocks[-start % _STRIDE :: _STRIDE]:
+            anchors[block] = branch
+
+    def _unanchor(self, start: int, blocks: "array[int]") -> None:
+        anchors = self.anchors
+        for block in blocks[-start % _STRIDE :: _STRIDE]:
+            anchors.pop(block, None)
+
+
+def _follow(branch: Branch, blocks: Sequence[int], depth: int) -> int:
+    """How deep `blocks`, equal up to `depth`, stay in the branch: at most a stride further."""
+    own, start = branch.blocks, branch.start
+    low, high = depth, min(start + len(own), len(blocks), depth + _STRIDE)
+    if own[high - 1 - start] == blocks[high - 1]:
+        return high
+    while low < high:
+        middle = (low + high + 1) >> 1
+        if own[middle - 1 - start] == blocks[middle - 1]:
+            low = middle
+        else:
+            high = middle - 1
+    return low

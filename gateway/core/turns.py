@@ -1,0 +1,78 @@
+"""How likely a conversation is to go on, by how long ago its last answer ended.
+
+Evicting what is about to be used again gains nothing: the room that a new prompt takes is paid with the
+prefill of the one that comes back. So the scheduler asks how old what would be evicted is, and this tells
+how often anything so old was still continued.
+"""
+
+from collections.abc import Sequence
+from itertools import accumulate
+
+HORIZON_S = 300.0
+"""A conversation that has not gone on by then counts as over. Of the recorded agents' gaps 9 in 10 are
+shorter (Claude Code sessions, callanjfox/kv-cache-tester: median 10 s, p90 174 s)."""
+
+_WATCHED = 4096
+_LOOKED_AT = 512
+_EDGES_S = tuple(0.5 * 2.0**power for power in range(10))
+_ENOUGH = 32
+_REMEMBERED = 1024.0
+_REFRESH_S = 1.0
+
+
+class Turns:
+    """Bounded: the last 4,096 answers are watched. Times never go back."""
+
+    def __init__(self) -> None:
+        self._ended: dict[int, tuple[int, float]] = {}
+        self._gaps = [0.0] * (len(_EDGES_S) + 1)
+        self._never = 0.0
+        self._shares: list[float | None] = [None] * len(self._gaps)
+        self._refreshed_at = float("-inf")
+
+    def ended(self, blocks: Sequence[int], now: float) -> None:
+        if not blocks:
+            return
+        self._ended.pop(blocks[-1], None)
+        self._ended[blocks[-1]] = (len(blocks), now)
+        while self._ended:
+            block = next(iter(self._ended))
+            if len(self._ended) <= _WATCHED and now - self._ended[block][1] <= HORIZON_S:
+                return
+            del self._ended[block]
+            self._never += 1.0
+
+    def arrived(self, blocks: Sequence[int], now: float) -> None:
+        ended = self._ended
+        last = next(filter(ended.__contains__, reversed(blocks[-_LOOKED_AT:])), None)
+        if last is None or blocks[ended[last][0] - 1 : ended[last][0]] != (last,):
+            return
+        _, at = ended.pop(last)
+        self._gaps[_bucket(now - at)] += 1.0
+        if sum(self._gaps) > _REMEMBERED:
+            self._gaps = [count / 2 for count in self._gaps]
+            self._never /= 2
+
+    def return_share(self, age_s: float, now: float) -> float:
+        """Of the conversations whose last answer ended `age_s` ago, the share that still goes on; 0 while
+        too few have been seen. Those still open count as over, so that it is never too high."""
+        if now - self._refreshed_at >= _REFRESH_S:
+            self._refresh(now)
+        return self._shares[_bucket(age_s)] or 0.0
+
+    def _refresh(self, now: float) -> None:
+        self._refreshed_at = now
+        still = [0.0] * len(self._gaps)
+        for _, at in self._ended.values():
+            still[_bucket(now - at)] += 1.0
+        later = list(accumulate(reversed(self._gaps)))[::-1]
+        older = list(accumulate(reversed(still)))[::-1]
+        enough = later[0] >= _ENOUGH
+        self._shares = [
+            back / (back + gone + self._never) if enough and back else None
+            for back, gone in zip(later, older, strict=True)
+        ]
+
+
+def _bucket(gap_s: float) -> int:
+    return next((at for at, edge_s in enumerate(_EDGES_S) if gap_s < edge_s), len(_EDGES_S))
