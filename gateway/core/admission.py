@@ -17,8 +17,7 @@ _STALE_DEADLINES = 64
 class Waiting(Struct, eq=False):
     """One queued request. `resumed` ones were granted before and go first: their engine failed them.
 
-    `prefill_s` is what its best engine would have to compute, as of the last look; `overtaken` counts the
-    younger ones of its lane that were served before it.
+    `prefill_s` is what its best engine would have to compute, as of the last look.
     """
 
     request: Request
@@ -28,7 +27,6 @@ class Waiting(Struct, eq=False):
     lane_since: float
     models: tuple[str, ...] = ()
     prefill_s: float = 0.0
-    overtaken: int = 0
     engine: str = ""
     why: str = ""
     idle_since: float | None = None

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from operator import add, mul
 
 from gateway.core.engine import Engine
-from gateway.core.router import Terms, default_prefill_rate, terms
+from gateway.core.router import Terms, terms, usual
 
 Taker = tuple[Engine, str]
 """An engine and the model that it would be asked for."""
@@ -41,8 +41,8 @@ class Columns:
 
     def begin(self, waiting: int) -> None:
         """Everything anew: `waiting` requests wait, none of them before another yet."""
-        rate = default_prefill_rate([engine for engine, _ in self.takers])
-        self.terms = [terms(engine, model, rate) for engine, model in self.takers]
+        figures = usual([engine for engine, _ in self.takers])
+        self.terms = [terms(engine, model, figures) for engine, model in self.takers]
         self._share = waiting / max(1, len(self.takers))
         self._reserved = [0] * len(self.takers)
         for place in range(len(self.takers)):
@@ -60,6 +60,10 @@ class Columns:
 
     def costs_s(self, row: Row) -> list[float]:
         return list(map(add, self.base_s, map(mul, row.tokens, self.token_s)))
+
+    def prefill_s(self, row: Row, place: int) -> float:
+        """The cost without the wait for a slot."""
+        return self.terms[place].cost_s(row.tokens[place], 0, self._share)
 
     def cheapest(self, costs_s: Sequence[float], random: Callable[[], float]) -> int:
         """The place of the lowest cost; ties are broken at random."""

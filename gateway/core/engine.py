@@ -1,5 +1,6 @@
 """One engine as the scheduler knows it: its limits, its health, and what runs on it now."""
 
+import math
 from collections.abc import Sequence
 from enum import StrEnum
 
@@ -7,7 +8,7 @@ from msgspec import Struct
 
 from gateway.core.holds import Hold
 from gateway.core.request import Usage
-from gateway.core.smoothing import smoothed
+from gateway.core.smoothing import Rate, smoothed
 
 MIN_RATE_TOKENS = 64
 """Fewer uncached tokens than this tell more about overhead than about the prefill rate."""
@@ -98,12 +99,14 @@ _CANCEL_SEEN_S = 0.1
 
 
 class Lease(Struct):
-    """One request's slots on an engine, from its grant to its last byte."""
+    """One request's slots on an engine, from its grant to its last byte. `ahead_tokens` of other prompts were
+    still to be computed when it was granted."""
 
     width: int
     granted_at: float
     prefill_tokens: int
     prompt_tokens: int = 0
+    ahead_tokens: int = 0
     first_token_at: float | None = None
 
     def is_in(self, report: LoadReport, asked_before: float) -> bool:
@@ -123,6 +126,12 @@ class Cooling(Struct, frozen=True):
     until: float
 
 
+_PEAK_FADES = 0.99
+
+AVERAGED_S = 60.0
+"""What has run on an engine for so long tells how much its sessions will want of it."""
+
+
 class Engine:
     """Mutable state of one engine. Only the scheduler touches it."""
 
@@ -137,9 +146,13 @@ class Engine:
         self.in_flight = 0
         self.cooling: list[Cooling] = []
         self.cooling_width = 0
+        self.in_flight_average = 0.0
+        self._averaged_at = 0.0
         self.pending_prefill_tokens = 0
         self.prefill_tokens_per_s: float | None = None
         self.decode_tokens_per_s: float | None = None
+        self.decode_peak_tokens_per_s = 0.0
+        self.answer_tokens: float | None = None
         self.slot_s: float | None = None
         self.holds: list[Hold] = []
         self.report: LoadReport | None = None
@@ -147,6 +160,8 @@ class Engine:
         self.foreign = 0
         self.restarts = 0
         self.slot_idle_while_waiting_s = 0.0
+        self._prefill_rate = Rate()
+        self._decode_rate = Rate()
         self._failures = 0
         self._last_traffic: float | None = None
         self._peak = 0
@@ -210,7 +225,8 @@ class Engine:
 
     def lease(self, key: int, width: int, prefill_tokens: int, now: float, *, prompt_tokens: int = 0) -> None:
         """Count a granted request in flight. `prefill_tokens` of its prompt are to be computed."""
-        self.leases[key] = Lease(width, now, prefill_tokens, prompt_tokens)
+        self.leases[key] = Lease(width, now, prefill_tokens, prompt_tokens, self.pending_prefill_tokens)
+        self._average(now)
         self.in_flight += width
         self.pending_prefill_tokens += prefill_tokens
         self._peak = max(self._peak, self.in_flight + self.cooling_width)
@@ -222,8 +238,15 @@ class Engine:
             self.pending_prefill_tokens -= lease.prefill_tokens
             self.alive(now)
 
-    def release(self, key: int) -> Lease:
+    def _average(self, now: float) -> None:
+        """Before `in_flight` changes."""
+        share = -math.expm1((self._averaged_at - now) / AVERAGED_S)
+        self.in_flight_average += (self.in_flight - self.in_flight_average) * share
+        self._averaged_at = now
+
+    def release(self, key: int, now: float) -> Lease:
         lease = self.leases.pop(key)
+        self._average(now)
         self.in_flight -= lease.width
         if lease.first_token_at is None:
             self.pending_prefill_tokens -= lease.prefill_tokens
@@ -310,10 +333,14 @@ class Engine:
             prefill_s = prefill_s or lease.first_token_at - lease.granted_at
             decode_s = decode_s or now - lease.first_token_at
         if prefill_s and uncached is not None and uncached >= MIN_RATE_TOKENS:
-            self.prefill_tokens_per_s = smoothed(self.prefill_tokens_per_s, uncached / prefill_s)
+            # Until its first token the engine has computed what was ahead of it, too.
+            computed = uncached + (0 if usage.prefill_s else lease.ahead_tokens)
+            self.prefill_tokens_per_s = self._prefill_rate.add(computed, prefill_s)
         if decode_s and usage.completion_tokens is not None and usage.completion_tokens > 1:
+            self.answer_tokens = smoothed(self.answer_tokens, usage.completion_tokens)
             rate = (usage.completion_tokens - 1) / decode_s
-            self.decode_tokens_per_s = smoothed(self.decode_tokens_per_s, rate)
+            self.decode_tokens_per_s = self._decode_rate.add(usage.completion_tokens - 1, decode_s)
+            self.decode_peak_tokens_per_s = max(rate, _PEAK_FADES * self.decode_peak_tokens_per_s)
 
     def _warm(self, width: int) -> None:
         """At most `width` of the cooling slots are still busy; the youngest are kept."""

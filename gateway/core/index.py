@@ -1,7 +1,7 @@
 """The prefix index: every engine's cache, in tokens as well as in blocks."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
 from gateway.core.blocks import BLOCK_BYTES
 from gateway.core.engine import Engine, Residency
@@ -43,8 +43,8 @@ class Index:
         """Changes whenever a match on the engine could come out differently."""
         return self._caches[engine].version
 
-    def match_tokens(self, engine: Engine, request: Request, model: str) -> tuple[int, int, int]:
-        """(prompt, resident, pending) tokens of `request` on `engine`, predicted.
+    def match_tokens(self, engine: Engine, request: Request, model: str) -> tuple[int, int, int, object]:
+        """(prompt, resident, pending) tokens of `request` on `engine`, predicted, and the leaf of the match.
 
         Floored to the engine's KV block and to prompt - 1: an engine always computes the last token
         (vLLM `v1/core/kv_cache_manager.py`; llama.cpp likewise).
@@ -53,12 +53,12 @@ class Index:
         prompt = max(1, math.ceil(request.prompt_bytes / ratio))
         blocks = request.blocks_of(model)
         if not blocks:
-            return prompt, 0, 0
-        match = self._caches[engine.name].match(blocks)
+            return prompt, 0, 0, None
+        match, leaf = self._caches[engine.name].match_and_leaf(blocks)
         block = engine.facts.block_tokens
         resident = _floor(match.resident * self._block_bytes / ratio, block, prompt)
         total = _floor((match.resident + match.pending) * self._block_bytes / ratio, block, prompt)
-        return prompt, resident, total - resident
+        return prompt, resident, total - resident, leaf
 
     def unshared_tokens(self, engine: str, request: Request, model: str) -> int:
         """How much of a prompt that lies in a slot no other slot of the engine holds as well."""
@@ -66,13 +66,15 @@ class Index:
         blocks = cache.unshared(request.blocks_of(model)) if isinstance(cache, SlotCache) else 0
         return int(blocks * self._block_bytes / self.bytes_per_token(request, model))
 
-    def displaces(self, engine: str, prompt_bytes: float) -> float | None:
+    def displaces(
+        self, engine: str, prompt_bytes: float, wanted: Container[object], now: float
+    ) -> float | None:
         """When the youngest was last used of all that goes if so much of a new prompt comes: None if there is
-        room, infinite if what runs there now would have to go."""
+        room, infinite if what runs there now would have to go. What is `wanted` (`Seen.leaf`) is used now."""
         cache = self._caches[engine]
-        return (
-            cache.displaces(int(prompt_bytes / self._block_bytes)) if isinstance(cache, PooledCache) else None
-        )
+        if not isinstance(cache, PooledCache):
+            return None
+        return cache.displaces(int(prompt_bytes / self._block_bytes), wanted, now)
 
     def begin(self, engine: str, request: Request, model: str, now: float) -> None:
         blocks = request.blocks_of(model)

@@ -2,8 +2,10 @@
 
 Late binding in order of arrival loses most of the hits at saturation, and patience that runs while others
 are served loses them too (closed-loop simulation on agent traces, `docs/routing.md`). So a free slot goes
-to those whose best engine has it, the shortest prefill first: what is resident is served before it is
-evicted. Nobody is overtaken for ever: `AGED_AFTER` times, then it is first of its lane.
+to those whose best engine has it, in the order of arrival plus `AGING` times the prefill: what is resident is
+served before it is evicted, and nobody is overtaken for ever. Where as many wait as there are slots, no order
+answers all of them soon; the late then let the others go first for a while, so that some are served in time
+instead of none.
 """
 
 import math
@@ -16,15 +18,19 @@ from gateway.core.engine import Engine
 from gateway.core.idle import IdleClock
 from gateway.core.placing import Entry, Look, Placing, earlier
 from gateway.core.request import Decision
-from gateway.core.swaps import RECHECK_S, Swaps
+from gateway.core.swaps import MOSTLY, RECHECK_S, Swaps
 
 WINDOW = 64
 """How many waiting requests are looked at when a slot frees: larger than the usual queue, bounded in cost."""
 
-AGED_AFTER = 64
+AGING = 10.0
+"""Seconds in the queue that outweigh one second of prefill: nobody is overtaken for longer than that."""
 
-STEP_S = 0.25
-"""Prefills count as equally short up to here, and then within a factor of two."""
+LATE_S = 2.0
+"""Whoever has waited longer cannot be answered promptly any more."""
+
+LATE_UNTIL_S = 20.0
+"""So long, while every slot has somebody waiting for it, the late let those go first who are not."""
 
 
 class Pairing:
@@ -49,6 +55,7 @@ class Pairing:
         self._swaps = swaps
         self._want = want
         self._commit = commit
+        self._kept_out: dict[str, float] = {}
 
     def pair(self, now: float) -> list[Decision]:
         """Give free slots to those who wait, each to its best engine as things are now.
@@ -66,17 +73,16 @@ class Pairing:
         if models:
             self._queue.promote(now)
             self._placing.begin_looks(len(self._queue) - 1)
+            self._kept_out.clear()
             window = self._queue.first(models, WINDOW)
             full = {name for name, engine in self._engines.items() if not _is_open(engine, ahead)}
-            for waiting in self._in_order(window):
+            for waiting in self._in_order(window, now):
                 if models.isdisjoint(waiting.models):
                     continue
                 engine = self._serve(waiting, ahead, now, granted)
                 if engine is not None and engine.name not in full and not _is_open(engine, ahead):
                     full.add(engine.name)
                     models = self._placing.open_models(ahead)
-            if granted:
-                _count_overtaken(window, self._queue)
         if not models:
             self._placing.all_are_full()
             self.due = None
@@ -111,8 +117,11 @@ class Pairing:
         if engine:
             self._want[engine] += waiting.request.width
 
-    def _in_order(self, window: Sequence[Waiting]) -> Sequence[Waiting]:
-        return _shortest_first(window) if self._placing.policy == "cost" else window
+    def _in_order(self, window: Sequence[Waiting], now: float) -> Sequence[Waiting]:
+        if self._placing.policy != "cost":
+            return window
+        slots = sum(engine.usable for engine in self._engines.values() if engine.accepting)
+        return _soonest_first(window, now, is_crowded=len(self._queue) >= slots)
 
     def _serve(
         self, waiting: Waiting, ahead: dict[str, int], now: float, granted: list[Decision]
@@ -139,12 +148,24 @@ class Pairing:
         """It waits without keeping the slot from others: whoever is resident may take it."""
         weighed = self._placing.policy == "cost" and entry.request.width > 0
         seen = entry.seen.get(engine.name) if weighed else None
-        if seen is None or not self._swaps.keeps_out(engine, entry.request, seen.uncached, now):
+        if seen is None or seen.uncached < MOSTLY:
             return False
+        missing_bytes = seen.uncached * entry.request.prompt_bytes
+        # What is too large for one look at the queue is so for the next one in it, too.
+        if missing_bytes < self._kept_out.get(engine.name, math.inf):
+            wanted = self._wanted(engine.name)
+            if self._swaps.lets_in(engine, entry.request, seen.uncached, wanted, now):
+                return False
+            self._kept_out[engine.name] = missing_bytes
         self.wait_for(waiting, engine.name, refusals.room_on(engine))
         self.due = earlier(self.due, now + RECHECK_S)
         self.idle.note(engine.name)
         return True
+
+    def _wanted(self, engine: str) -> set[object]:
+        """What those who wait go on from, of an engine's cache."""
+        seen = (self._entries[it.request.key].seen.get(engine) for it in self._queue)
+        return {it.leaf for it in seen if it is not None and it.uncached < MOSTLY}
 
     def _let_wait(self, waiting: Waiting, look: Look, ahead: dict[str, int]) -> None:
         engine = look.engine
@@ -161,25 +182,16 @@ def _is_open(engine: Engine, ahead: Mapping[str, int]) -> bool:
     return engine.free > ahead.get(engine.name, 0)
 
 
-def _shortest_first(window: Sequence[Waiting]) -> Sequence[Waiting]:
-    """By lane, then the aged, then by length of prefill. Nobody passes one who waits for several slots: those
-    would never come free together."""
-    keyed: list[tuple[tuple[int, int, bool, int], Waiting]] = []
+def _soonest_first(window: Sequence[Waiting], now: float, *, is_crowded: bool) -> Sequence[Waiting]:
+    """By lane, then by arrival and prefill. Nobody passes one who waits for several slots: those would never
+    come free together."""
+    keyed: list[tuple[tuple[int, int, bool, float], Waiting]] = []
     wide = 0
     for waiting in window:
         is_wide = waiting.request.width > 1
         wide += is_wide
-        step = math.frexp(waiting.prefill_s / STEP_S)[1] if waiting.prefill_s > STEP_S else 0
-        keyed.append(((waiting.lane, wide, waiting.overtaken < AGED_AFTER, step), waiting))
+        is_late = is_crowded and LATE_S < now - waiting.since < LATE_UNTIL_S
+        due = waiting.since + AGING * waiting.prefill_s
+        keyed.append(((waiting.lane, wide, is_late, due), waiting))
         wide += is_wide
     return [waiting for _, waiting in sorted(keyed, key=itemgetter(0))]
-
-
-def _count_overtaken(window: Sequence[Waiting], queue: Queue) -> None:
-    """`window` in order of arrival: whoever still waits was overtaken by all behind it that do not."""
-    served = 0
-    for waiting in reversed(window):
-        if waiting.request.key in queue:
-            waiting.overtaken += served
-        else:
-            served += 1

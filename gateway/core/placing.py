@@ -17,19 +17,17 @@ from gateway.core.router import Candidate, Policy
 MIN_PATIENCE_S = 0.05
 """A slot that frees at once is worth this much, whatever it saves."""
 
-ANYWHERE_AFTER = 256
-"""Overtaken this often, a request takes any slot."""
-
 NOBODY: Mapping[str, int] = {}
 
 
 class Seen(Struct, frozen=True):
-    """What one engine holds of one prompt, as of a version of the index."""
+    """What one engine holds of one prompt, as of a version of the index; `leaf` as in `prefix.Match`."""
 
     version: int
     prompt_tokens: int
     resident_tokens: int
     pending_tokens: int
+    leaf: object
 
     @property
     def uncached_tokens(self) -> int:
@@ -60,7 +58,7 @@ class Entry(Struct, eq=False):
 
 class Look(Struct, frozen=True):
     """Where a waiting request would go. `other` has a free slot where `engine` has none, and `saves_s` is
-    the prefill that waiting for `engine` saves against it."""
+    the prefill, weighed for all it delays, that waiting for `engine` saves against it."""
 
     engine: Engine
     has_room: bool
@@ -132,8 +130,8 @@ class Placing:
 
     def choose(self, entry: Entry, candidates: Sequence[Candidate], waiting: int) -> Candidate:
         """The best of `candidates`, with everyone's score set. `waiting`: how many others wait."""
-        rate = router.default_prefill_rate([it.engine for it in candidates])
-        router.weigh(self.policy, entry.request, entry.turn, candidates, waiting, rate)
+        figures = router.usual([it.engine for it in candidates])
+        router.weigh(self.policy, entry.request, entry.turn, candidates, waiting, figures)
         return router.pick(candidates, self._random)
 
     def begin_looks(self, waiting: int) -> None:
@@ -181,8 +179,8 @@ class Placing:
             return Look(it.engine, False, own_s)
         place = min(room, key=costs_s.__getitem__)
         other = columns.terms[place]
-        other_s = other.ahead_s + row.tokens[place] / other.rate_tokens_per_s
-        return Look(it.engine, False, own_s, other.engine, max(0.0, other_s - it.ahead_s - own_s))
+        saves_s = columns.prefill_s(row, place) - columns.prefill_s(row, best)
+        return Look(it.engine, False, own_s, other.engine, max(0.0, saves_s))
 
     def overdue(self, waiting: Waiting, look: Look, now: float) -> Engine | None:
         """Another engine for a request whose best one is full, if it has waited long enough beside a free
@@ -195,8 +193,7 @@ class Placing:
         if waiting.idle_since is None or waiting.idle_spell != self._spell:
             waiting.idle_since, waiting.idle_spell = now, self._spell
         waiting.patience_until = waiting.idle_since + max(MIN_PATIENCE_S, look.saves_s)
-        is_over = now >= waiting.patience_until or waiting.overtaken >= ANYWHERE_AFTER
-        return look.other if is_over else None
+        return look.other if now >= waiting.patience_until else None
 
     def all_are_full(self) -> None:
         """Nobody waits beside a free slot now: what has been counted of that is over."""

@@ -10,7 +10,7 @@ since. The prompt that was found lost or found there is fresh in any case.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from typing import Protocol
 
 from msgspec import Struct
@@ -46,6 +46,8 @@ class EngineCache(Protocol):
     def __len__(self) -> int: ...
 
     def match(self, blocks: Sequence[int]) -> Match: ...
+
+    def match_and_leaf(self, blocks: Sequence[int]) -> tuple[Match, object]: ...
 
     def begin(self, key: int, blocks: Sequence[int], now: float = 0.0) -> None: ...
 
@@ -122,6 +124,10 @@ class PooledCache:
         self._bound_blocks = blocks
 
     def match(self, blocks: Sequence[int]) -> Match:
+        return self.match_and_leaf(blocks)[0]
+
+    def match_and_leaf(self, blocks: Sequence[int]) -> tuple[Match, object]:
+        """`leaf`, to be compared only, is the run of blocks that holds the last resident one."""
         return _match(*self._tree.find(blocks))
 
     def begin(self, key: int, blocks: Sequence[int], now: float = 0.0) -> None:
@@ -131,7 +137,7 @@ class PooledCache:
         self._recency.now = now
         depth, branch = self._tree.find(blocks)
         marks = [(it.start, it.stamp) for it in _upwards(branch)]
-        run = _Run(tuple(blocks), _match(depth, branch), marks, self._tree.inserted)
+        run = _Run(tuple(blocks), _match(depth, branch)[0], marks, self._tree.inserted)
         run.touched = self._recency.stamp + 1
         if not self._running:
             self._keep_from = run.touched
@@ -272,26 +278,35 @@ class PooledCache:
         if not edge.believed:
             self._recency.edge = edge.newer
 
-    def displaces(self, blocks: int) -> float | None:
+    def displaces(self, blocks: int, wanted: Container[object], now: float) -> float | None:
         """When the youngest was last used of all that goes if so many `blocks` come: None if there is room,
-        infinite if what running requests use would have to go too."""
+        infinite if what running requests use would have to go too. What is `wanted` is used now."""
         excess = self._tree.believed + blocks - self.believed_blocks
         if excess <= 0:
             return None
-        self._keep_running()
+        used_s = self._youngest_displaced(excess, wanted, now)
+        if used_s == math.inf:
+            # Ended conversations may stand among what runs.
+            self._keep_running(math.inf)
+            used_s = self._youngest_displaced(excess, wanted, now)
+        return used_s
+
+    def _youngest_displaced(self, excess: int, wanted: Container[object], now: float) -> float:
+        youngest_s = -math.inf
         for branch in self._recency.believed_ones():
             if self._running and branch.stamp >= self._keep_from:
                 break
+            youngest_s = max(youngest_s, now if branch in wanted else branch.used_s)
             excess -= branch.believed
             if excess <= 0:
-                return branch.used_s
+                return youngest_s
         return math.inf
 
-    def _keep_running(self) -> None:
-        """What running requests use is not evicted: it is made recent before it would be the next to go."""
+    def _keep_running(self, oldest: float) -> None:
+        """What running requests use is not evicted: what of it is as old as `oldest` becomes recent again."""
         recency = self._recency
         for run in self._running.values():
-            if run.touched > recency.edge.stamp:
+            if run.touched > oldest:
                 continue
             _, branch = self._tree.find(run.blocks)
             while branch is not None and branch.ghosts:
@@ -307,7 +322,7 @@ class PooledCache:
         tree, recency, all_in_use = self._tree, self._recency, False
         while (excess := tree.believed - self.believed_blocks) > 0:
             if self._running and not all_in_use and recency.edge.stamp >= self._keep_from:
-                self._keep_running()
+                self._keep_running(recency.edge.stamp)
                 all_in_use = recency.edge.stamp >= self._keep_from
             self._give_up(excess)
         tree.drop_ghosts(tree.believed + tree.ghosts - self._bound_blocks)
@@ -319,8 +334,9 @@ def _upwards(branch: Branch | None) -> Iterator[Branch]:
         branch = branch.parent
 
 
-def _match(depth: int, branch: Branch | None) -> Match:
-    """What a chain is worth of which `depth` blocks are known, the last of them in `branch`."""
+def _match(depth: int, branch: Branch | None) -> tuple[Match, Branch | None]:
+    """What a chain is worth of which `depth` blocks are known, the last of them in `branch`, and the
+    branch of the last resident one."""
     believed = depth
     while branch is not None and branch.ghosts:
         believed = min(believed, branch.start + branch.believed)
@@ -331,7 +347,7 @@ def _match(depth: int, branch: Branch | None) -> Match:
     while branch is not None and branch.owners is not None:
         resident = branch.start
         branch = branch.parent
-    return Match(resident, believed - resident, depth - believed)
+    return Match(resident, believed - resident, depth - believed), branch
 
 
 def _slack(blocks: int) -> int:

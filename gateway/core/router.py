@@ -4,6 +4,7 @@ The cost is in predicted seconds. With P the engine's prefill rate, S its slots 
 engines that could serve the request:
 
     wait + prefill accepted there / P + uncached / P x (1 + requests running there + waiting / N)
+         + what an answer takes longer there + 0.02 x requests running there
 
 A prefill delays every request it is batched with and everyone who waits, so it is weighed for them all;
 that weight decided more than any other part of the rule in a closed-loop simulation on agent traces. A
@@ -26,35 +27,79 @@ DEFAULT_PREFILL_TOKENS_PER_S = 2000.0
 """Prefill rate assumed until some engine has shown one; then the mean of those that have."""
 
 
+CROWDING_S = 0.05
+"""What each request that runs on an engine costs one more there: it decides where all else is equal, so that
+requests that share one prefix do not pile up on its first holder."""
+
+
+SLOWER = 1.25
+"""An engine's answers take longer by as much before that counts: what is less is load, not the machine."""
+
+
+class Usual(Struct, frozen=True):
+    """What stands in for a figure that an engine has not shown yet: the mean of those that have.
+
+    `answer_s` is what an answer, known before it only on average, takes on the fastest engine, whose peak
+    rate is `decode_tokens_per_s`.
+    """
+
+    prefill_tokens_per_s: float
+    decode_tokens_per_s: float
+    answer_s: float
+
+
+def usual(engines: Sequence[Engine]) -> Usual:
+    fastest = max((engine.decode_peak_tokens_per_s for engine in engines), default=0.0)
+    answer = _mean([engine.answer_tokens for engine in engines])
+    return Usual(
+        _mean([engine.prefill_tokens_per_s for engine in engines]) or DEFAULT_PREFILL_TOKENS_PER_S,
+        fastest,
+        answer / fastest if answer and fastest else 0.0,
+    )
+
+
+def _mean(figures: Sequence[float | None]) -> float | None:
+    known = [figure for figure in figures if figure]
+    return sum(known) / len(known) if known else None
+
+
 class Terms(Struct):
     """What an engine costs whoever is put there now, whatever the prompt. `busy` weighs a prefill for those
-    it would be batched with; `slot_wait_s` is for each slot that is missing."""
+    it would be batched with; `slot_wait_s` is for each slot that is missing; `decode_s` is what the answer
+    takes longer than on the fastest engine, idle."""
 
     engine: Engine
     model: str
-    rate_tokens_per_s: float
+    usual: Usual
+    rate_tokens_per_s: float = 1.0
     ahead_s: float = 0.0
     busy: float = 1.0
     slot_wait_s: float = 0.0
+    decode_s: float = 0.0
     free: int = 0
 
     def refresh(self) -> None:
         """The engine's load has changed."""
-        engine = self.engine
+        engine, usual = self.engine, self.usual
+        self.rate_tokens_per_s = engine.prefill_tokens_per_s or usual.prefill_tokens_per_s
         self.ahead_s = engine.pending_prefill_tokens / self.rate_tokens_per_s
-        self.busy = 1.0 + engine.in_flight
+        self.busy = 1.0 + (engine.in_flight + engine.in_flight_average) / 4
         self.slot_wait_s = (engine.slot_s or DEFAULT_SLOT_S) / max(1, engine.usable)
+        self.decode_s = CROWDING_S * engine.in_flight
+        peak = engine.decode_peak_tokens_per_s
+        if peak and usual.decode_tokens_per_s > SLOWER * peak:
+            self.decode_s += usual.answer_s * (usual.decode_tokens_per_s / peak - 1.0)
         self.free = engine.free
 
     def cost_s(self, uncached_tokens: int, short: int, waiting_share: float) -> float:
         """`short` slots are missing; `waiting_share` others wait for each engine."""
         own_s = uncached_tokens / self.rate_tokens_per_s
-        cost_s = self.ahead_s + own_s * (self.busy + waiting_share)
+        cost_s = self.ahead_s + own_s * (self.busy + waiting_share) + self.decode_s
         return cost_s + short * self.slot_wait_s if short > 0 else cost_s
 
 
-def terms(engine: Engine, model: str, default_rate: float) -> Terms:
-    made = Terms(engine, model, engine.prefill_tokens_per_s or default_rate)
+def terms(engine: Engine, model: str, usual: Usual) -> Terms:
+    made = Terms(engine, model, usual)
     made.refresh()
     return made
 
@@ -72,13 +117,14 @@ class Candidate(Struct, kw_only=True):
     wait_s: float = 0.0
     prefill_ahead_s: float = 0.0
     own_prefill_s: float = 0.0
+    decode_s: float = 0.0
     weight: float = 1.0
     score: float = 0.0
 
     @property
     def prefill_s(self) -> float:
-        """Seconds from a slot to the first token."""
-        return self.prefill_ahead_s + self.own_prefill_s
+        """The cost without the wait for a slot: prefill ahead, and its own for all that it delays."""
+        return self.prefill_ahead_s + self.own_prefill_s * self.weight
 
     @property
     def matched_tokens(self) -> int:
@@ -94,11 +140,6 @@ class Candidate(Struct, kw_only=True):
         return self.uncached_tokens / self.prompt_tokens
 
 
-def default_prefill_rate(engines: Sequence[Engine]) -> float:
-    known = [engine.prefill_tokens_per_s for engine in engines if engine.prefill_tokens_per_s]
-    return sum(known) / len(known) if known else DEFAULT_PREFILL_TOKENS_PER_S
-
-
 def missing(engine: Engine, width: int, reserved: int) -> int:
     """Slots that a request of `width` would still wait for, beside `reserved` ones."""
     here = engine.width_here(width)
@@ -106,19 +147,25 @@ def missing(engine: Engine, width: int, reserved: int) -> int:
 
 
 def weigh(
-    policy: Policy, request: Request, turn: int, candidates: Sequence[Candidate], waiting: int, rate: float
+    policy: Policy,
+    request: Request,
+    turn: int,
+    candidates: Sequence[Candidate],
+    waiting: int,
+    figures: Usual,
 ) -> None:
     """Set each candidate's `score`; the lowest wins. `turn` is the request's place in the rotation."""
     count = len(candidates)
     for index, it in enumerate(candidates):
         engine = it.engine
         if policy == "cost":
-            of = terms(engine, it.model, rate)
+            of = terms(engine, it.model, figures)
             short = missing(engine, request.width, it.reserved)
             it.wait_s = short * of.slot_wait_s
             it.prefill_ahead_s = of.ahead_s
             it.own_prefill_s = it.uncached_tokens / of.rate_tokens_per_s
             it.weight = of.busy + waiting / count
+            it.decode_s = of.decode_s
             it.score = of.cost_s(it.uncached_tokens, short, waiting / count)
         elif policy == "round_robin":
             it.score = float((index - turn) % count)

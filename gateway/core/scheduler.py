@@ -256,7 +256,7 @@ class Scheduler:
         if not it.engine.has_room(width, it.reserved):
             return None
         weighed = self.policy == "cost" and width > 0 and may_wait
-        if weighed and self._swaps.keeps_out(it.engine, entry.request, it.uncached, now):
+        if weighed and not self._swaps.lets_in(it.engine, entry.request, it.uncached, (), now):
             return None
         return self._grant(entry, it, candidates, now)
 
@@ -279,7 +279,6 @@ class Scheduler:
         entry.grant = grant
         for other in self.engines.values():
             other.end_holds(request.blocks)
-        self._swaps.granted(engine, request, it.uncached, it.uncached_tokens, now)
         uncached_tokens = it.prompt_tokens - it.matched_tokens
         engine.lease(request.key, grant.width, uncached_tokens, now, prompt_tokens=it.prompt_tokens)
         self._want[engine.name] += grant.width
@@ -291,7 +290,7 @@ class Scheduler:
         grant = entry.grant
         assert grant is not None
         entry.grant = None
-        lease = self.engines[grant.engine].release(grant.key)
+        lease = self.engines[grant.engine].release(grant.key, now)
         self._want[grant.engine] -= grant.width
         self.index.end(grant.engine, grant.key, now)
         return lease

@@ -62,6 +62,9 @@ class SlotCache:
         kept = common_prefix(slot.blocks, blocks)
         return Match(max(kept, self._from_host_memory(slot, kept, blocks)[1]), 0)
 
+    def match_and_leaf(self, blocks: Sequence[int]) -> tuple[Match, None]:
+        return self.match(blocks), None
+
     def begin(self, key: int, blocks: Sequence[int], now: float = 0.0) -> None:
         self.version += 1
         prompt = tuple(blocks)

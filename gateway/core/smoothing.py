@@ -6,3 +6,22 @@ _WEIGHT = 0.2
 def smoothed(old: float | None, sample: float) -> float:
     """Exponential moving average; the first sample stands for itself."""
     return sample if old is None else old + _WEIGHT * (sample - old)
+
+
+_KEEP = 0.9
+
+
+class Rate:
+    """A rate as a ratio of sums that fade: a short sample, mostly overhead, counts by its length."""
+
+    __slots__ = ("_amount", "_seconds")
+
+    def __init__(self) -> None:
+        self._amount = 0.0
+        self._seconds = 0.0
+
+    def add(self, amount: float, seconds: float) -> float:
+        """Amount per second after one more sample of `seconds` above 0."""
+        self._amount = _KEEP * self._amount + amount
+        self._seconds = _KEEP * self._seconds + seconds
+        return self._amount / self._seconds

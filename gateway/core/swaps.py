@@ -8,22 +8,24 @@ small part of an engine's time goes into taking turns.
 """
 
 import math
+from collections.abc import Container
 from enum import Enum
 
 from gateway.core.engine import Engine
-from gateway.core.index import Index
+from gateway.core.index import DEFAULT_BYTES_PER_TOKEN, Index
 from gateway.core.request import Request
 from gateway.core.router import DEFAULT_PREFILL_TOKENS_PER_S
 from gateway.core.turns import Turns
 
-LIKELY = 0.5
+LIKELY = 0.3
 """Share of conversations so old that still go on, from which they are not displaced."""
 
-TURN_TAKING = 0.1
-"""Part of an engine's time that may be spent on prefilling prompts in the place of others. Chosen on the
-development cells (`docs/routing.md`)."""
+TURN_S = 0.25
+"""Part of an engine's time that may go into prefilling prompts in the place of others, in seconds per second
+of such a prefill: a quarter of it for prefills of 1 s, 3 % for those of 9 s, which hold up everybody there.
+Both constants were chosen on the development cells (`docs/routing.md`)."""
 
-_MOSTLY = 0.5
+MOSTLY = 0.5
 """A prompt of which an engine holds more than that is one that is resident."""
 
 RECHECK_S = 1.0
@@ -35,30 +37,35 @@ class Swaps:
         self._index = index
         self._next_at: dict[str, float] = {}
 
-    def keeps_out(self, engine: Engine, request: Request, uncached: float, now: float) -> bool:
-        """Whether a request had better wait than be computed on the engine now. `uncached`: the share of its
-        prompt that is not there."""
-        displaced = self._displaced(engine, request, uncached, now)
-        return displaced is _RUNNING or (displaced is _LIVE and now < self._next_at.get(engine.name, now))
-
-    def granted(
-        self, engine: Engine, request: Request, uncached: float, uncached_tokens: int, now: float
-    ) -> None:
-        """To be called before the request counts as running there."""
-        if self._displaced(engine, request, uncached, now) is not _NOTHING:
+    def lets_in(
+        self, engine: Engine, request: Request, uncached: float, wanted: Container[object], now: float
+    ) -> bool:
+        """Whether the engine is to compute a prompt now, of which the share `uncached` is not there; if it
+        takes a turn in the place of others, that is noted. `wanted`: what other waiting requests go on from.
+        """
+        displaced = self._displaced(engine, request, uncached, wanted, now)
+        if displaced is _Displaced.RUNNING:
+            return False
+        if displaced is _Displaced.LIVE:
+            if now < self._next_at.get(engine.name, now):
+                return False
             rate = engine.prefill_tokens_per_s or DEFAULT_PREFILL_TOKENS_PER_S
-            self._next_at[engine.name] = now + uncached_tokens / rate / TURN_TAKING
+            tokens = uncached * request.prompt_bytes / DEFAULT_BYTES_PER_TOKEN
+            self._next_at[engine.name] = now + (tokens / rate) ** 2 / TURN_S
+        return True
 
-    def _displaced(self, engine: Engine, request: Request, uncached: float, now: float) -> "_Displaced":
-        if not engine.leases or uncached < _MOSTLY:
-            return _NOTHING
-        used_s = self._index.displaces(engine.name, uncached * request.prompt_bytes)
+    def _displaced(
+        self, engine: Engine, request: Request, uncached: float, wanted: Container[object], now: float
+    ) -> "_Displaced":
+        if not engine.leases or uncached < MOSTLY:
+            return _Displaced.NOTHING
+        used_s = self._index.displaces(engine.name, uncached * request.prompt_bytes, wanted, now)
         if used_s is None:
-            return _NOTHING
+            return _Displaced.NOTHING
         if used_s == math.inf:
-            return _RUNNING
-        likely = self.turns.return_share(max(0.0, now - used_s), now) >= LIKELY
-        return _LIVE if likely else _NOTHING
+            return _Displaced.RUNNING
+        likely = used_s >= now or self.turns.return_share(now - used_s, now) >= LIKELY
+        return _Displaced.LIVE if likely else _Displaced.NOTHING
 
 
 class _Displaced(Enum):
@@ -68,6 +75,3 @@ class _Displaced(Enum):
     NOTHING = 0
     LIVE = 1
     RUNNING = 2
-
-
-_NOTHING, _LIVE, _RUNNING = _Displaced
