@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from operator import add, mul
 
 from gateway.core.engine import Engine
-from gateway.core.router import Terms, terms, usual
+from gateway.core.router import AGAIN, Terms, terms, usual
 
 Taker = tuple[Engine, str]
 """An engine and the model that it would be asked for."""
@@ -24,7 +24,8 @@ class Row:
 
 class Columns:
     """`share` others wait for each engine. A request of one slot costs `base_s[i] + tokens * token_s[i]` on
-    engine i; slots are free there while `spare[i]` is above 0."""
+    engine i, and `again_s[i]` for each token that another engine holds; slots are free there while `spare[i]`
+    is above 0."""
 
     def __init__(self, takers: Sequence[Taker], version_of: Callable[[str], int]) -> None:
         self.takers = list(takers)
@@ -36,6 +37,7 @@ class Columns:
         self.versions = [0] * count
         self.base_s = [0.0] * count
         self.token_s = [0.0] * count
+        self.again_s = [0.0] * count
         self.spare = [0] * count
         self._reserved = [0] * count
 
@@ -59,11 +61,13 @@ class Columns:
         self._fill(place)
 
     def costs_s(self, row: Row) -> list[float]:
-        return list(map(add, self.base_s, map(mul, row.tokens, self.token_s)))
+        least = min(row.tokens)
+        again = map(mul, map(least.__rsub__, row.tokens), self.again_s)
+        return list(map(add, self.base_s, map(add, map(mul, row.tokens, self.token_s), again)))
 
     def prefill_s(self, row: Row, place: int) -> float:
         """The cost without the wait for a slot."""
-        return self.terms[place].cost_s(row.tokens[place], 0, self._share)
+        return self.terms[place].cost_s(row.tokens[place], 0, self._share, min(row.tokens))
 
     def cheapest(self, costs_s: Sequence[float], random: Callable[[], float]) -> int:
         """The place of the lowest cost; ties are broken at random."""
@@ -79,5 +83,6 @@ class Columns:
         self.spare[place] = it.free - self._reserved[place]
         short = 1 - self.spare[place]
         self.base_s[place] = it.cost_s(0, short, self._share)
+        self.again_s[place] = AGAIN / it.rate_tokens_per_s
         self.token_s[place] = (it.busy + self._share) / it.rate_tokens_per_s
         self.versions[place] = self._version_of(it.engine.name)

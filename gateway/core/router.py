@@ -4,7 +4,8 @@ The cost is in predicted seconds. With P the engine's prefill rate, S its slots 
 engines that could serve the request:
 
     wait + prefill accepted there / P + uncached / P x (1 + requests running there + waiting / N)
-         + what an answer takes longer there + 0.02 x requests running there
+         + what of that another engine holds / P x AGAIN
+         + what an answer takes longer there + CROWDING_S x requests running there
 
 A prefill delays every request it is batched with and everyone who waits, so it is weighed for them all;
 that weight decided more than any other part of the rule in a closed-loop simulation on agent traces. A
@@ -34,6 +35,11 @@ requests that share one prefix do not pile up on its first holder."""
 
 SLOWER = 1.25
 """An engine's answers take longer by as much before that counts: what is less is load, not the machine."""
+
+
+AGAIN = 4.0
+"""What is computed though another engine holds it weighs so much more: it is work that nobody had to do, and
+the session's next turns follow it."""
 
 
 class Usual(Struct, frozen=True):
@@ -91,10 +97,12 @@ class Terms(Struct):
             self.decode_s += usual.answer_s * (usual.decode_tokens_per_s / peak - 1.0)
         self.free = engine.free
 
-    def cost_s(self, uncached_tokens: int, short: int, waiting_share: float) -> float:
-        """`short` slots are missing; `waiting_share` others wait for each engine."""
+    def cost_s(self, uncached_tokens: int, short: int, waiting_share: float, least_tokens: int = 0) -> float:
+        """`short` slots are missing; `waiting_share` others wait for each engine; where most of the prompt
+        is held, `least_tokens` of it are to be computed."""
         own_s = uncached_tokens / self.rate_tokens_per_s
-        cost_s = self.ahead_s + own_s * (self.busy + waiting_share) + self.decode_s
+        extra_s = (uncached_tokens - least_tokens) / self.rate_tokens_per_s
+        cost_s = self.ahead_s + own_s * (self.busy + waiting_share) + extra_s * AGAIN + self.decode_s
         return cost_s + short * self.slot_wait_s if short > 0 else cost_s
 
 
@@ -106,7 +114,7 @@ def terms(engine: Engine, model: str, usual: Usual) -> Terms:
 
 class Candidate(Struct, kw_only=True):
     """One engine for one request, which it would be asked for as `model`. Tokens are of the prompt;
-    `reserved` slots are not for this request."""
+    `reserved` slots are not for this request. `prefill_s` is the cost without the wait for a slot."""
 
     engine: Engine
     model: str
@@ -119,12 +127,8 @@ class Candidate(Struct, kw_only=True):
     own_prefill_s: float = 0.0
     decode_s: float = 0.0
     weight: float = 1.0
+    prefill_s: float = 0.0
     score: float = 0.0
-
-    @property
-    def prefill_s(self) -> float:
-        """The cost without the wait for a slot: prefill ahead, and its own for all that it delays."""
-        return self.prefill_ahead_s + self.own_prefill_s * self.weight
 
     @property
     def matched_tokens(self) -> int:
@@ -156,6 +160,7 @@ def weigh(
 ) -> None:
     """Set each candidate's `score`; the lowest wins. `turn` is the request's place in the rotation."""
     count = len(candidates)
+    least = min(it.uncached_tokens for it in candidates)
     for index, it in enumerate(candidates):
         engine = it.engine
         if policy == "cost":
@@ -166,7 +171,8 @@ def weigh(
             it.own_prefill_s = it.uncached_tokens / of.rate_tokens_per_s
             it.weight = of.busy + waiting / count
             it.decode_s = of.decode_s
-            it.score = of.cost_s(it.uncached_tokens, short, waiting / count)
+            it.score = of.cost_s(it.uncached_tokens, short, waiting / count, least)
+            it.prefill_s = it.score - it.wait_s
         elif policy == "round_robin":
             it.score = float((index - turn) % count)
         elif policy == "session":
