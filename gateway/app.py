@@ -228,7 +228,7 @@ class Gateway:
         return True
 
     def _explain(self, body: bytes) -> Mapping[str, object]:
-        return explain(self.dispatcher.scheduler, self._intake.dry_run(body))
+        return explain(self.dispatcher.scheduler, self._intake.dry_run(body), self.dispatcher.now())
 
     def _degraded(self) -> Mapping[str, bool | float]:
         return {

@@ -22,9 +22,11 @@ class Call(Struct, frozen=True, kw_only=True):
 
 
 class Prepared(Struct, frozen=True, kw_only=True):
-    """What goes to the engine. `withhold_usage`: the usage chunk was our wish, the client must not see it."""
+    """What goes to the engine. `withhold_usage`: the usage chunk was our wish, the client must not see it.
+    `tells_cached`: the cached tokens in the answer's usage, if any, are a count and not filled in."""
 
     path: str
     headers: tuple[Header, ...]
     body: bytes
     withhold_usage: bool = False
+    tells_cached: bool = True

@@ -1,53 +1,83 @@
-"""What every engine of a set of models costs, side by side: the arithmetic of `router.Terms` for many waiting
-requests at once, since it runs for each of them whenever a slot frees."""
+"""What every engine of a set of models costs, side by side: the arithmetic of `router.Terms` for many
+requests at once. It runs for each new request, and for each of those that wait whenever a slot frees."""
 
 from collections.abc import Callable, Sequence
-from operator import add, mul
+from operator import add, attrgetter, mul
 
 from gateway.core.engine import Engine
-from gateway.core.router import AGAIN, Terms, terms, usual
+from gateway.core.router import AGAIN, Terms, terms, usual_rate
 
 Taker = tuple[Engine, str]
 """An engine and the model that it would be asked for."""
 
+_shown = attrgetter("prefill_tokens_per_s")
+
+_load = attrgetter(
+    "in_flight",
+    "cooling_width",
+    "foreign",
+    "quota",
+    "in_flight_average",
+    "pending_prefill_tokens",
+    "slot_s",
+    "prefill_tokens_per_s",
+)
+"""What of an engine its terms depend on, but for its facts: with those the columns are made anew."""
+
 
 class Row:
-    """A request's uncached tokens on each engine of some columns, as of a version of the index each."""
+    """A request's uncached and resident tokens on each engine of some columns, as of a version of the index
+    each."""
 
-    __slots__ = ("columns", "tokens", "versions")
+    __slots__ = ("columns", "resident", "tokens", "versions")
 
     def __init__(self) -> None:
         self.columns: Columns | None = None
         self.tokens: list[int] = []
+        self.resident: list[int] = []
         self.versions: list[int] = []
 
 
 class Columns:
-    """`share` others wait for each engine. A request of one slot costs `base_s[i] + tokens * token_s[i]` on
-    engine i, and `again_s[i]` for each token that another engine holds; slots are free there while `spare[i]`
-    is above 0."""
+    """A request of one slot costs `base_s[i] + tokens * token_s[i]` on engine i, and `again_s[i]` for each
+    token that another engine holds more; slots are free there while `spare[i]` is above 0.
+
+    An engine's figures are taken anew where what they depend on has changed: on a fleet of hundreds most of
+    it is as it was at the last request.
+    """
 
     def __init__(self, takers: Sequence[Taker], version_of: Callable[[str], int]) -> None:
         self.takers = list(takers)
         self.at = {engine.name: place for place, (engine, _) in enumerate(takers)}
+        self.engines = [engine for engine, _ in takers]
         self._version_of = version_of
         self._share = 0.0
-        count = len(takers)
-        self.terms: list[Terms] = []
-        self.versions = [0] * count
-        self.base_s = [0.0] * count
-        self.token_s = [0.0] * count
-        self.again_s = [0.0] * count
-        self.spare = [0] * count
-        self._reserved = [0] * count
+        self._shown = list(map(_shown, self.engines))
+        self._loads = list(map(_load, self.engines))
+        self._usual_rate = usual_rate(self.engines)
+        self._reserved = [0] * len(takers)
+        self.terms: list[Terms] = [terms(engine, model, self._usual_rate) for engine, model in takers]
+        self.versions: list[int] = []
+        self.base_s = [0.0] * len(takers)
+        self.token_s = [0.0] * len(takers)
+        self.again_s = [0.0] * len(takers)
+        self.spare = [0] * len(takers)
+        for place in range(len(takers)):
+            self._fill(place)
 
     def begin(self, waiting: int) -> None:
-        """Everything anew: `waiting` requests wait, none of them before another yet."""
-        figures = usual([engine for engine, _ in self.takers])
-        self.terms = [terms(engine, model, figures) for engine, model in self.takers]
-        self._share = waiting / max(1, len(self.takers))
-        self._reserved = [0] * len(self.takers)
-        for place in range(len(self.takers)):
+        """Everything as it is now: `waiting` requests wait, none of them before another yet."""
+        self.versions = list(map(self._version_of, self.at))
+        changed = self._changed()
+        for place in changed:
+            self.terms[place].refresh()
+        changed.update(place for place, width in enumerate(self._reserved) if width)
+        share = waiting / max(1, len(self.takers))
+        if share != self._share:
+            self._share = share
+            self.token_s = [(it.busy + share) / it.rate_tokens_per_s for it in self.terms]
+        for place in changed:
+            self._reserved[place] = 0
             self._fill(place)
 
     def reserve(self, place: int, width: int) -> None:
@@ -57,17 +87,20 @@ class Columns:
 
     def changed(self, place: int) -> None:
         """The engine has one request more."""
+        engine = self.engines[place]
+        self._loads[place] = _load(engine)
+        self.versions[place] = self._version_of(engine.name)
         self.terms[place].refresh()
         self._fill(place)
 
     def costs_s(self, row: Row) -> list[float]:
-        least = min(row.tokens)
-        again = map(mul, map(least.__rsub__, row.tokens), self.again_s)
+        most = max(row.resident)
+        again = map(mul, map(most.__sub__, row.resident), self.again_s)
         return list(map(add, self.base_s, map(add, map(mul, row.tokens, self.token_s), again)))
 
     def prefill_s(self, row: Row, place: int) -> float:
-        """The cost without the wait for a slot."""
-        return self.terms[place].cost_s(row.tokens[place], 0, self._share, min(row.tokens))
+        """The cost without the wait for a slot, nor what is computed again."""
+        return self.terms[place].cost_s(row.tokens[place], 0, self._share)
 
     def cheapest(self, costs_s: Sequence[float], random: Callable[[], float]) -> int:
         """The place of the lowest cost; ties are broken at random."""
@@ -78,6 +111,28 @@ class Columns:
             place = costs_s.index(least, place + 1)
         return place
 
+    def _changed(self) -> set[int]:
+        """Engines whose terms have changed."""
+        loads, before = list(map(_load, self.engines)), self._loads
+        if loads == before:
+            return set()
+        self._loads = loads
+        changed = {place for place, load in enumerate(loads) if load != before[place]}
+        shown = list(map(_shown, self.engines))
+        if shown != self._shown:
+            self._shown = shown
+            changed |= self._follow(usual_rate(self.engines))
+        return changed
+
+    def _follow(self, rate: float) -> set[int]:
+        """Engines that have shown no rate of their own."""
+        if rate == self._usual_rate:
+            return set()
+        self._usual_rate = rate
+        for it in self.terms:
+            it.usual_rate = rate
+        return {place for place, shown in enumerate(self._shown) if not shown}
+
     def _fill(self, place: int) -> None:
         it = self.terms[place]
         self.spare[place] = it.free - self._reserved[place]
@@ -85,4 +140,3 @@ class Columns:
         self.base_s[place] = it.cost_s(0, short, self._share)
         self.again_s[place] = AGAIN / it.rate_tokens_per_s
         self.token_s[place] = (it.busy + self._share) / it.rate_tokens_per_s
-        self.versions[place] = self._version_of(it.engine.name)

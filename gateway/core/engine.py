@@ -126,8 +126,6 @@ class Cooling(Struct, frozen=True):
     until: float
 
 
-_PEAK_FADES = 0.99
-
 AVERAGED_S = 60.0
 """What has run on an engine for so long tells how much its sessions will want of it."""
 
@@ -151,8 +149,6 @@ class Engine:
         self.pending_prefill_tokens = 0
         self.prefill_tokens_per_s: float | None = None
         self.decode_tokens_per_s: float | None = None
-        self.decode_peak_tokens_per_s = 0.0
-        self.answer_tokens: float | None = None
         self.slot_s: float | None = None
         self.holds: list[Hold] = []
         self.report: LoadReport | None = None
@@ -337,10 +333,7 @@ class Engine:
             computed = uncached + (0 if usage.prefill_s else lease.ahead_tokens)
             self.prefill_tokens_per_s = self._prefill_rate.add(computed, prefill_s)
         if decode_s and usage.completion_tokens is not None and usage.completion_tokens > 1:
-            self.answer_tokens = smoothed(self.answer_tokens, usage.completion_tokens)
-            rate = (usage.completion_tokens - 1) / decode_s
             self.decode_tokens_per_s = self._decode_rate.add(usage.completion_tokens - 1, decode_s)
-            self.decode_peak_tokens_per_s = max(rate, _PEAK_FADES * self.decode_peak_tokens_per_s)
 
     def _warm(self, width: int) -> None:
         """At most `width` of the cooling slots are still busy; the youngest are kept."""

@@ -3,6 +3,8 @@
 import math
 from collections.abc import Container, Mapping
 
+from msgspec import Struct
+
 from gateway.core.blocks import BLOCK_BYTES
 from gateway.core.engine import Engine, Residency
 from gateway.core.prefix import EngineCache, PooledCache
@@ -22,6 +24,14 @@ HOST_COPY_TOKENS = 65_536
 _TOKEN_ID_BYTES = 4.0
 _WORTH_A_NEW_BOUND = 0.01
 _LEARN_FROM_TOKENS = 32
+
+
+class Prompt(Struct, frozen=True):
+    """A request's chain of blocks under one model, and its length in tokens by the ratio known now."""
+
+    blocks: tuple[int, ...]
+    bytes_per_token: float
+    tokens: int
 
 
 class Index:
@@ -49,16 +59,27 @@ class Index:
         Floored to the engine's KV block and to prompt - 1: an engine always computes the last token
         (vLLM `v1/core/kv_cache_manager.py`; llama.cpp likewise).
         """
+        return self.match(engine, self.prompt(request, model))
+
+    def prompt(self, request: Request, model: str) -> Prompt:
+        """What a match needs of a request, whatever the engine."""
         ratio = self.bytes_per_token(request, model)
-        prompt = max(1, math.ceil(request.prompt_bytes / ratio))
-        blocks = request.blocks_of(model)
+        return Prompt(request.blocks_of(model), ratio, max(1, math.ceil(request.prompt_bytes / ratio)))
+
+    def match(self, engine: Engine, prompt: Prompt) -> tuple[int, int, int, object]:
+        """`match_tokens` of what `prompt` was made of."""
+        blocks, ratio, tokens = prompt.blocks, prompt.bytes_per_token, prompt.tokens
         if not blocks:
-            return prompt, 0, 0, None
+            return tokens, 0, 0, None
         match, leaf = self._caches[engine.name].match_and_leaf(blocks)
+        if not match.resident and not match.pending:
+            return tokens, 0, 0, leaf
         block = engine.facts.block_tokens
-        resident = _floor(match.resident * self._block_bytes / ratio, block, prompt)
-        total = _floor((match.resident + match.pending) * self._block_bytes / ratio, block, prompt)
-        return prompt, resident, total - resident, leaf
+        resident = _floor(match.resident * self._block_bytes / ratio, block, tokens)
+        if not match.pending:
+            return tokens, resident, 0, leaf
+        total = _floor((match.resident + match.pending) * self._block_bytes / ratio, block, tokens)
+        return tokens, resident, total - resident, leaf
 
     def unshared_tokens(self, engine: str, request: Request, model: str) -> int:
         """How much of a prompt that lies in a slot no other slot of the engine holds as well."""

@@ -1,15 +1,15 @@
 """Which waiting request gets a free slot.
 
-Late binding in order of arrival loses most of the hits at saturation, and patience that runs while others
-are served loses them too (closed-loop simulation on agent traces, `docs/routing.md`). So a free slot goes
-to those whose best engine has it, in the order of arrival plus `AGING` times the prefill: what is resident is
-served before it is evicted, and nobody is overtaken for ever. Where as many wait as there are slots, no order
-answers all of them soon; the late then let the others go first for a while, so that some are served in time
-instead of none.
+Late binding in order of arrival loses a large part of the hits at saturation, and patience that runs
+while others are served loses them too (closed-loop simulation on agent traces, `docs/routing.md`). So a
+free slot goes to those whose best engine has it, in the order of arrival plus `AGING` times the prefill:
+what is resident is served before it is evicted, and nobody is overtaken for ever. Where as many wait as
+there are slots, no order answers all of them soon; the late then let the others go first for a while, so
+that some are served in time instead of none.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import itemgetter
 
 from gateway.core import refusals
@@ -75,14 +75,14 @@ class Pairing:
             self._placing.begin_looks(len(self._queue) - 1)
             self._kept_out.clear()
             window = self._queue.first(models, WINDOW)
-            full = {name for name, engine in self._engines.items() if not _is_open(engine, ahead)}
+            with_room = {name: it for name, it in self._engines.items() if it.accepting and it.free > 0}
             for waiting in self._in_order(window, now):
                 if models.isdisjoint(waiting.models):
                     continue
                 engine = self._serve(waiting, ahead, now, granted)
-                if engine is not None and engine.name not in full and not _is_open(engine, ahead):
-                    full.add(engine.name)
-                    models = self._placing.open_models(ahead)
+                if engine is not None and engine.name in with_room and not _is_open(engine, ahead):
+                    del with_room[engine.name]
+                    models = _served(with_room.values())
         if not models:
             self._placing.all_are_full()
             self.due = None
@@ -137,32 +137,44 @@ class Pairing:
         if engine is None:
             self._let_wait(waiting, look, ahead)
             return look.engine
-        if self._is_kept_out(waiting, entry, engine, now):
+        admitting = self._admitting(entry, engine, ahead, now)
+        if admitting is None:
+            self._keep_out(waiting, engine, now)
             return None
         self.take(waiting.request.key)
-        granted.append(self._commit(entry, engine, now))
-        self._placing.changed(engine)
-        return engine
+        granted.append(self._commit(entry, admitting, now))
+        self._placing.changed(admitting)
+        return admitting
 
-    def _is_kept_out(self, waiting: Waiting, entry: Entry, engine: Engine, now: float) -> bool:
-        """It waits without keeping the slot from others: whoever is resident may take it."""
+    def _admitting(self, entry: Entry, best: Engine, ahead: Mapping[str, int], now: float) -> Engine | None:
+        """`best`, or where its cache is full of what is in use the next that has a slot and room."""
+        if self._admits(entry, best, now):
+            return best
+        others = (it.engine for it in self._placing.with_room(entry, ahead) if it.engine is not best)
+        return next((engine for engine in others if self._admits(entry, engine, now)), None)
+
+    def _admits(self, entry: Entry, engine: Engine, now: float) -> bool:
         weighed = self._placing.policy == "cost" and entry.request.width > 0
         seen = entry.seen.get(engine.name) if weighed else None
         if seen is None or seen.uncached < MOSTLY:
-            return False
+            return True
         missing_bytes = seen.uncached * entry.request.prompt_bytes
         # What is too large for one look at the queue is so for the next one in it, too.
-        if missing_bytes < self._kept_out.get(engine.name, math.inf):
-            wanted = self._wanted(engine.name)
-            if self._swaps.lets_in(engine, entry.request, seen.uncached, wanted, now):
-                return False
-            self._kept_out[engine.name] = missing_bytes
+        if missing_bytes >= self._kept_out.get(engine.name, math.inf):
+            return False
+        wanted = _Wanted(self._leaves, engine.name)
+        if self._swaps.lets_in(engine, entry.request, seen.uncached, wanted, now):
+            return True
+        self._kept_out[engine.name] = missing_bytes
+        return False
+
+    def _keep_out(self, waiting: Waiting, engine: Engine, now: float) -> None:
+        """It waits without keeping the slot from others: whoever is resident may take it."""
         self.wait_for(waiting, engine.name, refusals.room_on(engine))
         self.due = earlier(self.due, now + RECHECK_S)
         self.idle.note(engine.name)
-        return True
 
-    def _wanted(self, engine: str) -> set[object]:
+    def _leaves(self, engine: str) -> set[object]:
         """What those who wait go on from, of an engine's cache."""
         seen = (self._entries[it.request.key].seen.get(engine) for it in self._queue)
         return {it.leaf for it in seen if it is not None and it.uncached < MOSTLY}
@@ -176,6 +188,25 @@ class Pairing:
         self.wait_for(waiting, engine.name, refusals.slots_on(engine, width))
         if engine.free > 0:
             self.idle.note(engine.name)
+
+
+class _Wanted:
+    """What those who wait go on from: the whole queue is looked through only if that matters."""
+
+    def __init__(self, leaves: Callable[[str], set[object]], engine: str) -> None:
+        self._leaves = leaves
+        self._engine = engine
+        self._known: set[object] | None = None
+
+    def __contains__(self, leaf: object) -> bool:
+        if self._known is None:
+            self._known = self._leaves(self._engine)
+        return leaf in self._known
+
+
+def _served(engines: Iterable[Engine]) -> set[str]:
+    """The models that they can be asked for."""
+    return {model for engine in engines for model in engine.facts.models}
 
 
 def _is_open(engine: Engine, ahead: Mapping[str, int]) -> bool:

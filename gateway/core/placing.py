@@ -2,6 +2,7 @@
 beside a free slot."""
 
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from operator import attrgetter
 
 from msgspec import Struct, field
 
@@ -11,13 +12,16 @@ from gateway.core.columns import Columns, Row
 from gateway.core.engine import DEFAULT_SLOT_S, Engine
 from gateway.core.index import Index
 from gateway.core.pools import Affinity
-from gateway.core.request import Grant, Request
+from gateway.core.request import Grant, Request, Route
 from gateway.core.router import Candidate, Policy
 
 MIN_PATIENCE_S = 0.05
 """A slot that frees at once is worth this much, whatever it saves."""
 
 NOBODY: Mapping[str, int] = {}
+
+_serving = attrgetter("draining", "health", "facts")
+_holds = attrgetter("holds")
 
 
 class Seen(Struct, frozen=True):
@@ -28,6 +32,10 @@ class Seen(Struct, frozen=True):
     resident_tokens: int
     pending_tokens: int
     leaf: object
+
+    @property
+    def matched_tokens(self) -> int:
+        return self.resident_tokens + self.pending_tokens
 
     @property
     def uncached_tokens(self) -> int:
@@ -56,6 +64,17 @@ class Entry(Struct, eq=False):
     row: Row = field(default_factory=Row)
 
 
+class Choice(Struct, frozen=True):
+    """An engine for a request, why, and what it holds of the prompt; `best_tokens` of it are resident on the
+    engine that holds most."""
+
+    engine: Engine
+    model: str
+    seen: Seen
+    route: Route
+    best_tokens: int
+
+
 class Look(Struct, frozen=True):
     """Where a waiting request would go. `other` has a free slot where `engine` has none, and `saves_s` is
     the prefill, weighed for all it delays, that waiting for `engine` saves against it."""
@@ -77,6 +96,7 @@ class Placing:
         self._random = random
         self._spell = 0
         self._columns: dict[tuple[str, ...], Columns] = {}
+        self._serving: Sequence[object] = []
         self._waiting = 0
         self._affinity = Affinity()
 
@@ -130,21 +150,51 @@ class Placing:
 
     def choose(self, entry: Entry, candidates: Sequence[Candidate], waiting: int) -> Candidate:
         """The best of `candidates`, with everyone's score set. `waiting`: how many others wait."""
-        figures = router.usual([it.engine for it in candidates])
-        router.weigh(self.policy, entry.request, entry.turn, candidates, waiting, figures)
+        rate = router.usual_rate([it.engine for it in candidates])
+        router.weigh(self.policy, entry.request, entry.turn, candidates, waiting, rate)
         return router.pick(candidates, self._random)
+
+    def chosen(self, entry: Entry, it: Candidate, candidates: Sequence[Candidate]) -> Choice:
+        """`it` of all the `candidates` that the entry has just been given."""
+        route = router.reason(self.policy, entry.request, it, candidates)
+        best_tokens = max(other.resident_tokens for other in candidates)
+        return Choice(it.engine, it.model, entry.seen[it.engine.name], route, best_tokens)
+
+    def first(self, entry: Entry) -> Choice | None:
+        """For a request that nobody waits before: the best engine, unless none has it or that one is full."""
+        columns = self._usual_columns(entry, 0)
+        if columns is not None:
+            place = router.lowest(columns.costs_s(self._row(entry, columns)), self._random)
+            return self._choice(entry, columns, place) if columns.spare[place] > 0 else None
+        candidates = self.candidates(entry)
+        if not candidates:
+            return None
+        it = self.choose(entry, candidates, 0)
+        has_room = it.engine.has_room(entry.request.width, it.reserved)
+        return self.chosen(entry, it, candidates) if has_room else None
+
+    def looked_at(self, entry: Entry, engine: Engine) -> Choice:
+        """`engine` for a request of which a `look` told it."""
+        columns = self._usual_columns(entry)
+        if columns is not None:
+            return self._choice(entry, columns, columns.at[engine.name])
+        candidates = self.candidates(entry)
+        return self.chosen(entry, next(it for it in candidates if it.engine is engine), candidates)
+
+    def with_room(self, entry: Entry, ahead: Mapping[str, int]) -> list[Choice]:
+        """Every engine that could start on the request now, the cheapest first."""
+        candidates = self.candidates(entry, ahead)
+        self.choose(entry, candidates, self._waiting)
+        room = [it for it in candidates if it.engine.has_room(entry.request.width, it.reserved)]
+        return [self.chosen(entry, it, candidates) for it in sorted(room, key=attrgetter("score"))]
 
     def begin_looks(self, waiting: int) -> None:
         """`waiting` requests wait. What engines cost is taken anew; until the next time `look` knows only of
         what `reserve` and `changed` tell."""
         self._waiting = waiting
-        known, self._columns = self._columns, {}
-        for models, columns in known.items():
-            takers = list(self._takers(models))
-            if takers:
-                same = takers == columns.takers
-                self._columns[models] = columns if same else Columns(takers, self._index.version)
-                self._columns[models].begin(waiting)
+        self._check_serving()
+        for columns in self._columns.values():
+            columns.begin(waiting)
 
     def reserve(self, engine: Engine, width: int) -> None:
         """Somebody waits for the engine: those looked at after it come after it."""
@@ -161,12 +211,9 @@ class Placing:
     def look(self, entry: Entry, ahead: Mapping[str, int]) -> Look | None:
         """Where a waiting request would go now; None while no engine may have it. Most take one slot wherever
         their cost is least, which needs no more than a look at the columns."""
-        usual = self.policy == "cost" and entry.request.width == 1 and not entry.excluded
-        columns = self._columns.get(entry.models) or self._make_columns(entry.models)
-        if not usual or any(engine.holds for engine, _ in columns.takers):
+        columns = self._usual_columns(entry)
+        if columns is None:
             return self._look_closely(entry, ahead)
-        if not columns.takers:
-            return None
         row = self._row(entry, columns)
         costs_s = columns.costs_s(row)
         best = columns.cheapest(costs_s, self._random)
@@ -228,22 +275,64 @@ class Placing:
         saves_s = max(0.0, other.prefill_s - best.prefill_s)
         return Look(best.engine, False, best.own_prefill_s, other.engine, saves_s)
 
-    def _make_columns(self, models: tuple[str, ...]) -> Columns:
-        made = self._columns[models] = Columns(list(self._takers(models)), self._index.version)
-        made.begin(self._waiting)
-        return made
+    def _usual_columns(self, entry: Entry, anew_for: int | None = None) -> Columns | None:
+        """The columns that tell all of where a request may go: None where its policy, width or history, or a
+        slot kept for somebody, makes it a special case, and where nobody serves it. They are as of the last
+        `begin_looks`, or as of now while `anew_for` requests wait."""
+        if self.policy != "cost" or entry.request.width != 1 or entry.excluded:
+            return None
+        if anew_for is not None:
+            self._check_serving()
+        columns = self._columns.get(entry.models)
+        if columns is None:
+            takers = list(self._takers(entry.models))
+            columns = self._columns[entry.models] = Columns(takers, self._index.version)
+            columns.begin(self._waiting if anew_for is None else anew_for)
+        elif anew_for is not None:
+            columns.begin(anew_for)
+        return None if not columns.takers or any(map(_holds, columns.engines)) else columns
+
+    def _check_serving(self) -> None:
+        """Columns are of the engines that take requests, with their facts as they are."""
+        serving = list(map(_serving, self._engines.values()))
+        if serving != self._serving:
+            self._serving = serving
+            served = {models: list(self._takers(models)) for models in self._columns}
+            self._columns = {
+                models: Columns(takers, self._index.version) for models, takers in served.items() if takers
+            }
 
     def _row(self, entry: Entry, columns: Columns) -> Row:
         row = entry.row
         if row.columns is not columns:
             row.columns, row.versions = columns, [-1] * len(columns.takers)
             row.tokens = [0] * len(columns.takers)
+            row.resident = row.tokens.copy()
         if row.versions != columns.versions:
-            for place, (engine, model) in enumerate(columns.takers):
-                if row.versions[place] != columns.versions[place]:
-                    row.tokens[place] = self._see(entry, engine, model).uncached_tokens
+            prompt, of = None, ""
+            for place, version in enumerate(columns.versions):
+                if version != row.versions[place]:
+                    engine, model = columns.takers[place]
+                    seen = entry.seen.get(engine.name)
+                    if seen is None or seen.version != version:
+                        if prompt is None or model != of:
+                            prompt, of = self._index.prompt(entry.request, model), model
+                        seen = Seen(version, *self._index.match(engine, prompt))
+                        entry.seen[engine.name] = seen
+                    row.tokens[place] = seen.uncached_tokens
+                    row.resident[place] = seen.resident_tokens
             row.versions = columns.versions.copy()
         return row
+
+    def _choice(self, entry: Entry, columns: Columns, place: int) -> Choice:
+        self._row(entry, columns)
+        engine, model = columns.takers[place]
+        everywhere = [entry.seen[name] for name in columns.at]
+        best_tokens = max(it.resident_tokens for it in everywhere)
+        best_matched = max(it.matched_tokens for it in everywhere)
+        seen = entry.seen[engine.name]
+        route = router.why(self.policy, entry.request, len(everywhere), seen.matched_tokens, best_matched)
+        return Choice(engine, model, seen, route, best_tokens)
 
     def _takers(self, models: Sequence[str], excluded: Container[str] = ()) -> Iterator[tuple[Engine, str]]:
         """Engines that take requests for one of `models` now, each with the model it would be asked for."""

@@ -280,7 +280,8 @@ class PooledCache:
 
     def displaces(self, blocks: int, wanted: Container[object], now: float) -> float | None:
         """When the youngest was last used of all that goes if so many `blocks` come: None if there is room,
-        infinite if what running requests use would have to go too. What is `wanted` is used now."""
+        infinite if what running requests use would have to go too. What is `wanted` will be used: later than
+        `now`."""
         excess = self._tree.believed + blocks - self.believed_blocks
         if excess <= 0:
             return None
@@ -296,7 +297,8 @@ class PooledCache:
         for branch in self._recency.believed_ones():
             if self._running and branch.stamp >= self._keep_from:
                 break
-            youngest_s = max(youngest_s, now if branch in wanted else branch.used_s)
+            used_s = math.nextafter(now, math.inf) if branch in wanted else branch.used_s
+            youngest_s = max(youngest_s, used_s)
             excess -= branch.believed
             if excess <= 0:
                 return youngest_s

@@ -1,11 +1,11 @@
 """Choosing an engine: pure functions of what is known now. Nothing here changes anything.
 
 The cost is in predicted seconds. With P the engine's prefill rate, S its slots and N the number of
-engines that could serve the request:
+engines that could serve the request, and R the requests running there now and on average of the last minute:
 
-    wait + prefill accepted there / P + uncached / P x (1 + requests running there + waiting / N)
-         + what of that another engine holds / P x AGAIN
-         + what an answer takes longer there + CROWDING_S x requests running there
+    wait + prefill accepted there / P + uncached / P x (1 + R / 4 + waiting / N)
+         + what another engine holds more of it / P x AGAIN
+         + CROWDING_S x requests running there
 
 A prefill delays every request it is batched with and everyone who waits, so it is weighed for them all;
 that weight decided more than any other part of the rule in a closed-loop simulation on agent traces. A
@@ -33,88 +33,62 @@ CROWDING_S = 0.05
 requests that share one prefix do not pile up on its first holder."""
 
 
-SLOWER = 1.25
-"""An engine's answers take longer by as much before that counts: what is less is load, not the machine."""
-
-
 AGAIN = 4.0
 """What is computed though another engine holds it weighs so much more: it is work that nobody had to do, and
-the session's next turns follow it."""
+the session's next turns follow it. What is still being computed there does not count: siblings of a burst may
+as well compute it side by side."""
 
 
-class Usual(Struct, frozen=True):
-    """What stands in for a figure that an engine has not shown yet: the mean of those that have.
-
-    `answer_s` is what an answer, known before it only on average, takes on the fastest engine, whose peak
-    rate is `decode_tokens_per_s`.
-    """
-
-    prefill_tokens_per_s: float
-    decode_tokens_per_s: float
-    answer_s: float
-
-
-def usual(engines: Sequence[Engine]) -> Usual:
-    fastest = max((engine.decode_peak_tokens_per_s for engine in engines), default=0.0)
-    answer = _mean([engine.answer_tokens for engine in engines])
-    return Usual(
-        _mean([engine.prefill_tokens_per_s for engine in engines]) or DEFAULT_PREFILL_TOKENS_PER_S,
-        fastest,
-        answer / fastest if answer and fastest else 0.0,
-    )
-
-
-def _mean(figures: Sequence[float | None]) -> float | None:
-    known = [figure for figure in figures if figure]
-    return sum(known) / len(known) if known else None
+def usual_rate(engines: Sequence[Engine]) -> float:
+    """Prefill tokens/s of an engine that has not shown any yet: the mean of those that have."""
+    known = [engine.prefill_tokens_per_s for engine in engines if engine.prefill_tokens_per_s]
+    return sum(known) / len(known) if known else DEFAULT_PREFILL_TOKENS_PER_S
 
 
 class Terms(Struct):
     """What an engine costs whoever is put there now, whatever the prompt. `busy` weighs a prefill for those
-    it would be batched with; `slot_wait_s` is for each slot that is missing; `decode_s` is what the answer
-    takes longer than on the fastest engine, idle."""
+    it would be batched with; `slot_wait_s` is for each slot that is missing; `usual_rate` stands in for a
+    prefill rate that the engine has not shown."""
 
     engine: Engine
     model: str
-    usual: Usual
+    usual_rate: float
     rate_tokens_per_s: float = 1.0
     ahead_s: float = 0.0
     busy: float = 1.0
     slot_wait_s: float = 0.0
-    decode_s: float = 0.0
+    crowding_s: float = 0.0
     free: int = 0
 
     def refresh(self) -> None:
         """The engine's load has changed."""
-        engine, usual = self.engine, self.usual
-        self.rate_tokens_per_s = engine.prefill_tokens_per_s or usual.prefill_tokens_per_s
+        engine = self.engine
+        self.rate_tokens_per_s = engine.prefill_tokens_per_s or self.usual_rate
         self.ahead_s = engine.pending_prefill_tokens / self.rate_tokens_per_s
         self.busy = 1.0 + (engine.in_flight + engine.in_flight_average) / 4
         self.slot_wait_s = (engine.slot_s or DEFAULT_SLOT_S) / max(1, engine.usable)
-        self.decode_s = CROWDING_S * engine.in_flight
-        peak = engine.decode_peak_tokens_per_s
-        if peak and usual.decode_tokens_per_s > SLOWER * peak:
-            self.decode_s += usual.answer_s * (usual.decode_tokens_per_s / peak - 1.0)
+        self.crowding_s = CROWDING_S * engine.in_flight
         self.free = engine.free
 
-    def cost_s(self, uncached_tokens: int, short: int, waiting_share: float, least_tokens: int = 0) -> float:
-        """`short` slots are missing; `waiting_share` others wait for each engine; where most of the prompt
-        is held, `least_tokens` of it are to be computed."""
+    def cost_s(self, uncached_tokens: int, short: int, waiting_share: float, again_tokens: int = 0) -> float:
+        """`short` slots are missing; `waiting_share` others wait for each engine; `again_tokens` of what is
+        to be computed are resident on another engine."""
         own_s = uncached_tokens / self.rate_tokens_per_s
-        extra_s = (uncached_tokens - least_tokens) / self.rate_tokens_per_s
-        cost_s = self.ahead_s + own_s * (self.busy + waiting_share) + extra_s * AGAIN + self.decode_s
+        again_s = again_tokens / self.rate_tokens_per_s
+        cost_s = self.ahead_s + own_s * (self.busy + waiting_share) + again_s * AGAIN + self.crowding_s
         return cost_s + short * self.slot_wait_s if short > 0 else cost_s
 
 
-def terms(engine: Engine, model: str, usual: Usual) -> Terms:
-    made = Terms(engine, model, usual)
+def terms(engine: Engine, model: str, usual_rate: float) -> Terms:
+    made = Terms(engine, model, usual_rate)
     made.refresh()
     return made
 
 
 class Candidate(Struct, kw_only=True):
     """One engine for one request, which it would be asked for as `model`. Tokens are of the prompt;
-    `reserved` slots are not for this request. `prefill_s` is the cost without the wait for a slot."""
+    `reserved` slots are not for this request. `prefill_s` is the cost without the wait for a slot,
+    nor what is computed again."""
 
     engine: Engine
     model: str
@@ -125,7 +99,7 @@ class Candidate(Struct, kw_only=True):
     wait_s: float = 0.0
     prefill_ahead_s: float = 0.0
     own_prefill_s: float = 0.0
-    decode_s: float = 0.0
+    crowding_s: float = 0.0
     weight: float = 1.0
     prefill_s: float = 0.0
     score: float = 0.0
@@ -156,23 +130,24 @@ def weigh(
     turn: int,
     candidates: Sequence[Candidate],
     waiting: int,
-    figures: Usual,
+    rate: float,
 ) -> None:
     """Set each candidate's `score`; the lowest wins. `turn` is the request's place in the rotation."""
     count = len(candidates)
-    least = min(it.uncached_tokens for it in candidates)
+    resident = max(it.resident_tokens for it in candidates)
     for index, it in enumerate(candidates):
         engine = it.engine
         if policy == "cost":
-            of = terms(engine, it.model, figures)
+            of = terms(engine, it.model, rate)
             short = missing(engine, request.width, it.reserved)
             it.wait_s = short * of.slot_wait_s
             it.prefill_ahead_s = of.ahead_s
             it.own_prefill_s = it.uncached_tokens / of.rate_tokens_per_s
             it.weight = of.busy + waiting / count
-            it.decode_s = of.decode_s
-            it.score = of.cost_s(it.uncached_tokens, short, waiting / count, least)
-            it.prefill_s = it.score - it.wait_s
+            it.crowding_s = of.crowding_s
+            again = resident - it.resident_tokens
+            it.score = of.cost_s(it.uncached_tokens, short, waiting / count, again)
+            it.prefill_s = of.cost_s(it.uncached_tokens, 0, waiting / count)
         elif policy == "round_robin":
             it.score = float((index - turn) % count)
         elif policy == "session":
@@ -186,24 +161,35 @@ def weigh(
 
 def pick(candidates: Sequence[Candidate], random: Callable[[], float]) -> Candidate:
     """The candidate with the lowest score; ties are broken at random, or one engine would draw them all."""
-    best = candidates[0]
-    ties = 1
-    for it in candidates[1:]:
-        if it.score < best.score:
-            best, ties = it, 1
-        elif it.score == best.score:
+    return candidates[lowest([it.score for it in candidates], random)]
+
+
+def lowest(scores: Sequence[float], random: Callable[[], float]) -> int:
+    """The place of the lowest of `scores`; ties are broken at random."""
+    best, place, ties = scores[0], 0, 0
+    for at, score in enumerate(scores):
+        if score < best:
+            best, place, ties = score, at, 1
+        elif score == best:
             ties += 1
-            if random() * ties < 1.0:
-                best = it
-    return best
+            if ties > 1 and random() * ties < 1.0:
+                place = at
+    return place
 
 
 def reason(policy: Policy, request: Request, chosen: Candidate, candidates: Sequence[Candidate]) -> Route:
-    if len(candidates) == 1:
+    """Why `chosen` of `candidates`."""
+    best = max(it.matched_tokens for it in candidates)
+    return why(policy, request, len(candidates), chosen.matched_tokens, best)
+
+
+def why(policy: Policy, request: Request, count: int, matched_tokens: int, best_tokens: int) -> Route:
+    """Why an engine with `matched_tokens` of the prompt was chosen out of `count`, the best of which has
+    `best_tokens` of it."""
+    if count == 1:
         return Route.ONLY
     if policy == "session" and request.session:
         return Route.SESSION
     if policy != "cost":
         return Route.POLICY
-    best = max(it.matched_tokens for it in candidates)
-    return Route.PREFIX if best and chosen.matched_tokens == best else Route.LOAD
+    return Route.PREFIX if best_tokens and matched_tokens == best_tokens else Route.LOAD

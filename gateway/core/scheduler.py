@@ -17,7 +17,7 @@ from gateway.core.events import Discovered, EngineEvent, Probed, Reported
 from gateway.core.holds import PATIENCE_S, Hold, Returns
 from gateway.core.index import Index
 from gateway.core.pairing import Pairing
-from gateway.core.placing import Entry, Placing, earlier
+from gateway.core.placing import Choice, Entry, Placing, earlier
 from gateway.core.request import Decision, Grant, Outcome, Reason, Rejection, Request, Route, Usage
 from gateway.core.router import Candidate, Policy
 from gateway.core.swaps import Swaps
@@ -224,6 +224,16 @@ class Scheduler:
         candidates = self._placing.candidates(entry)
         return candidates, self._placing.choose(entry, candidates, len(self.queue)) if candidates else None
 
+    def waits_for(self, request: Request, chosen: Candidate, now: float) -> str:
+        """What `request` would wait for, were it offered now and the only one to wait; empty: nothing."""
+        engine, width = chosen.engine, request.width
+        if not engine.has_room(width, chosen.reserved):
+            return refusals.slots_on(engine, width)
+        weighed = self.policy == "cost" and width > 0
+        if weighed and self._swaps.keeps_out(engine, request, chosen.uncached, (), now):
+            return refusals.room_on(engine)
+        return ""
+
     # Inside
 
     def _step(self, decisions: Sequence[Decision]) -> Step:
@@ -245,42 +255,59 @@ class Scheduler:
         overtakes = width > 0 and len(self.queue) > 0
         if overtakes and not any(it.keeps_slot_for(blocks) for it in self.engines.values()):
             return None
+        choose_all = may_wait and not overtakes
+        it = self._placing.first(entry) if choose_all else self._among(entry, overtakes, may_wait)
+        if it is None:
+            return None
+        weighed = self.policy == "cost" and width > 0 and may_wait
+        admitting = self._admitting(entry, it, now) if weighed else it
+        return self._grant(entry, admitting, now) if admitting else None
+
+    def _admitting(self, entry: Entry, best: Choice, now: float) -> Choice | None:
+        """`best`, or where its cache is full of what is in use the next that has a slot and room."""
+        if self._lets_in(entry, best, now):
+            return best
+        others = (it for it in self._placing.with_room(entry, {}) if it.engine is not best.engine)
+        return next((it for it in others if self._lets_in(entry, it, now)), None)
+
+    def _lets_in(self, entry: Entry, it: Choice, now: float) -> bool:
+        return self._swaps.lets_in(it.engine, entry.request, it.seen.uncached, (), now)
+
+    def _among(self, entry: Entry, overtakes: bool, may_wait: bool) -> Choice | None:
+        """The best of the engines that keep a slot for the request, if it overtakes, or have room for it, if
+        it may not wait."""
+        width = entry.request.width
         candidates = eligible = self._placing.candidates(entry)
         if overtakes:
-            eligible = [it for it in candidates if it.engine.keeps_slot_for(blocks)]
+            eligible = [it for it in candidates if it.engine.keeps_slot_for(entry.request.blocks)]
         if not may_wait:
             eligible = [it for it in eligible if it.engine.has_room(width, it.reserved)]
         if not eligible:
             return None
         it = self._placing.choose(entry, eligible, 0)
-        if not it.engine.has_room(width, it.reserved):
-            return None
-        weighed = self.policy == "cost" and width > 0 and may_wait
-        if weighed and not self._swaps.lets_in(it.engine, entry.request, it.uncached, (), now):
-            return None
-        return self._grant(entry, it, candidates, now)
+        has_room = it.engine.has_room(width, it.reserved)
+        return self._placing.chosen(entry, it, candidates) if has_room else None
 
-    def _grant(self, entry: Entry, it: Candidate, candidates: Sequence[Candidate], now: float) -> Grant:
-        request, engine = entry.request, it.engine
+    def _grant(self, entry: Entry, it: Choice, now: float) -> Grant:
+        request, engine, seen = entry.request, it.engine, it.seen
         entry.attempts += 1
         entry.queued_s += now - entry.waits_since
-        route = router.reason(self.policy, request, it, candidates)
         grant = Grant(
             key=request.key,
             engine=engine.name,
             model=it.model,
-            route=Route.RETRY if entry.attempts > 1 else route,
+            route=Route.RETRY if entry.attempts > 1 else it.route,
             attempt=entry.attempts,
             width=engine.width_here(request.width),
-            predicted_tokens=it.resident_tokens,
-            best_tokens=max(other.resident_tokens for other in candidates),
+            predicted_tokens=seen.resident_tokens,
+            best_tokens=it.best_tokens,
             queue_s=entry.queued_s,
         )
         entry.grant = grant
         for other in self.engines.values():
             other.end_holds(request.blocks)
-        uncached_tokens = it.prompt_tokens - it.matched_tokens
-        engine.lease(request.key, grant.width, uncached_tokens, now, prompt_tokens=it.prompt_tokens)
+        uncached_tokens = seen.prompt_tokens - seen.matched_tokens
+        engine.lease(request.key, grant.width, uncached_tokens, now, prompt_tokens=seen.prompt_tokens)
         self._want[engine.name] += grant.width
         self.index.begin(engine.name, request, it.model, now)
         self._placing.placed(entry, it.model)
@@ -300,9 +327,9 @@ class Scheduler:
         before = entry.excluded
         entry.excluded = before | {failed}
         entry.waits_since = now
+        self._placing.widen(entry)
         if same_allowed and not self._placing.is_served(entry):
             entry.excluded = before
-        self._placing.widen(entry)
         if not self._placing.is_served(entry):
             del self.entries[key]
             message = f"Engine {failed} failed the request and no other engine can take it. Retry."
@@ -317,9 +344,7 @@ class Scheduler:
         return self._pairing.pair(now)
 
     def _commit(self, entry: Entry, engine: Engine, now: float) -> Grant:
-        candidates = self._placing.candidates(entry)
-        it = next(it for it in candidates if it.engine is engine)
-        return self._grant(entry, it, candidates, now)
+        return self._grant(entry, self._placing.looked_at(entry, engine), now)
 
     def _keep_slot(self, engine: Engine, request: Request, model: str, lease: Lease, now: float) -> None:
         """Perhaps hold the slot that has just become free for this session's next turn."""
@@ -348,7 +373,7 @@ class Scheduler:
                 out.append(self._rejection(key, Reason.NO_READY_ENGINE, message))
                 continue
             waiting.models = entry.models
-            if waiting.engine and not self.engines[waiting.engine].accepting:
+            if waiting.engine and not any(map(self.engines[waiting.engine].serves, waiting.models)):
                 self._pairing.wait_for(waiting, "", "")
                 self._pairing.expect(key)
         return out

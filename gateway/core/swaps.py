@@ -1,10 +1,10 @@
 """Who may push conversations out of an engine's KV cache.
 
-Once the conversations of a fleet need more room than its caches have, every prompt that is let in takes the
-room of one that comes back soon, and is itself gone when it comes back: all is computed again and again, and
-no order of the queue helps (`docs/routing.md`). So a prompt that an engine does not hold waits while what it
-would displace is likely to be used again; conversations that end make room. It does not wait for ever: a
-small part of an engine's time goes into taking turns.
+Once the conversations of a fleet need more room than its caches have, every prompt that is let in takes
+the room of one that comes back soon, and is itself gone when it comes back: all is computed again and
+again, and the order of the queue helps only in part (`docs/routing.md`). So a prompt that an engine does
+not hold waits while what it would displace is likely to be used again; conversations that end make room.
+It does not wait for ever: a small part of an engine's time goes into taking turns.
 """
 
 import math
@@ -37,22 +37,31 @@ class Swaps:
         self._index = index
         self._next_at: dict[str, float] = {}
 
+    def keeps_out(
+        self, engine: Engine, request: Request, uncached: float, wanted: Container[object], now: float
+    ) -> bool:
+        """Whether a prompt had better wait than be computed on the engine now. `uncached`: the share of it
+        that is not there; `wanted`: what other waiting requests go on from.
+        """
+        displaced = self._displaced(engine, request, uncached, wanted, now)
+        return displaced is not _Displaced.NOTHING and not self._has_turn(engine, displaced, now)
+
     def lets_in(
         self, engine: Engine, request: Request, uncached: float, wanted: Container[object], now: float
     ) -> bool:
-        """Whether the engine is to compute a prompt now, of which the share `uncached` is not there; if it
-        takes a turn in the place of others, that is noted. `wanted`: what other waiting requests go on from.
-        """
+        """Not `keeps_out`, for a prompt that is granted then: if it takes a turn, that is noted."""
         displaced = self._displaced(engine, request, uncached, wanted, now)
-        if displaced is _Displaced.RUNNING:
+        if displaced is _Displaced.NOTHING:
+            return True
+        if not self._has_turn(engine, displaced, now):
             return False
-        if displaced is _Displaced.LIVE:
-            if now < self._next_at.get(engine.name, now):
-                return False
-            rate = engine.prefill_tokens_per_s or DEFAULT_PREFILL_TOKENS_PER_S
-            tokens = uncached * request.prompt_bytes / DEFAULT_BYTES_PER_TOKEN
-            self._next_at[engine.name] = now + (tokens / rate) ** 2 / TURN_S
+        rate = engine.prefill_tokens_per_s or DEFAULT_PREFILL_TOKENS_PER_S
+        tokens = uncached * request.prompt_bytes / DEFAULT_BYTES_PER_TOKEN
+        self._next_at[engine.name] = now + (tokens / rate) ** 2 / TURN_S
         return True
+
+    def _has_turn(self, engine: Engine, displaced: "_Displaced", now: float) -> bool:
+        return displaced is _Displaced.LIVE and now >= self._next_at.get(engine.name, now)
 
     def _displaced(
         self, engine: Engine, request: Request, uncached: float, wanted: Container[object], now: float
@@ -64,7 +73,7 @@ class Swaps:
             return _Displaced.NOTHING
         if used_s == math.inf:
             return _Displaced.RUNNING
-        likely = used_s >= now or self.turns.return_share(now - used_s, now) >= LIKELY
+        likely = used_s > now or self.turns.return_share(now - used_s, now) >= LIKELY
         return _Displaced.LIVE if likely else _Displaced.NOTHING
 
 

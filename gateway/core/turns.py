@@ -35,7 +35,7 @@ class Turns:
             return
         self._ended.pop(blocks[-1], None)
         self._ended[blocks[-1]] = (len(blocks), now)
-        while self._ended:
+        while True:
             block = next(iter(self._ended))
             if len(self._ended) <= _WATCHED and now - self._ended[block][1] <= HORIZON_S:
                 return

@@ -54,6 +54,7 @@ class Exchange:
         self._trace = Trace(relay.now())
         self._grant: Grant | None = None
         self._prepared: Prepared | None = None
+        self._tells_cached = True
         self._connection: EngineConnection | None = None
         self._pump: JsonPump | SsePump = JsonPump()
         self._stream = False
@@ -78,6 +79,7 @@ class Exchange:
             self._trace.queue_s = grant.queue_s
         assert self._taken is not None
         self._prepared = self._relay.dialect(grant.engine).prepare(self._taken.call_for(grant.model))
+        self._tells_cached = self._prepared.tells_cached
         pool = self._relay.pools[grant.engine]
         # A retry never takes a kept connection: it would be the second to die of its age.
         connection = pool.idle() if grant.attempt == 1 else None
@@ -369,7 +371,7 @@ class Exchange:
         self.state = State.DONE
         self.deadline = float("inf")
         usage = self._pump.usage if self._status < 400 else _NO_USAGE
-        if self._request.prompts > 1:
+        if self._request.prompts > 1 or not self._tells_cached:
             # vLLM sums the prompts' tokens and reports one prompt's cached ones (seen on 0.32.0).
             usage = replace(usage, cached_tokens=None)
         reached = self._trace.sent_at is not None

@@ -9,7 +9,7 @@ from gateway.core.router import Candidate, reason
 from gateway.core.scheduler import Scheduler
 
 
-def explain(scheduler: Scheduler, request: Request) -> Mapping[str, object]:
+def explain(scheduler: Scheduler, request: Request, now: float) -> Mapping[str, object]:
     """The decision for `request` as things are now. Nothing changes. Seconds are predictions."""
     candidates, chosen = scheduler.explain(request)
     considered = {it.engine.name for it in candidates}
@@ -22,6 +22,7 @@ def explain(scheduler: Scheduler, request: Request) -> Mapping[str, object]:
         "width": request.width,
         "engine": chosen.engine.name if chosen else None,
         "route": reason(scheduler.policy, request, chosen, candidates) if chosen else None,
+        "waits_for": scheduler.waits_for(request, chosen, now) if chosen else "an engine",
         "engines": [_figures(it, it is chosen, request.width) for it in candidates],
         "not_considered": {
             engine.name: _why_not(request.models, engine)
@@ -48,6 +49,7 @@ def _figures(it: Candidate, chosen: bool, width: int) -> dict[str, Any]:
         "prefill_ahead_s": it.prefill_ahead_s,
         "own_prefill_s": it.own_prefill_s,
         "prefill_weight": it.weight,
+        "crowding_s": it.crowding_s,
         "score": it.score,
         "now": engine.free >= engine.width_here(width),
     }

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from gateway.core.call import Call, Prepared
 from gateway.core.engine import Facts, Residency, SlotSource
 from gateway.engines.base import Answer
 from gateway.engines.plain import PlainDialect
@@ -33,6 +34,10 @@ class OllamaDialect(PlainDialect):
     cap_setting = "OLLAMA_NUM_PARALLEL, default 1"
     health_path = ROOT_PATH
     facts_paths = (MODELS_PATH,)
+
+    def prepare(self, call: Call) -> Prepared:
+        """`/v1/responses` says 0 cached tokens whatever was cached (ollama openai/responses.go)."""
+        return Prepared(path=call.path, headers=call.headers, body=call.body, tells_cached=False)
 
     def read_facts(self, answers: Mapping[str, Answer]) -> Facts:
         """All installed models. The cap is one model's, and taken for all of them together here."""

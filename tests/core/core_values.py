@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from gateway.core.blocks import chain
 from gateway.core.engine import Engine, Facts, LoadReport, Probe, Residency, SlotSource
 from gateway.core.events import Discovered, Probed, Reported
-from gateway.core.request import NORMAL, Grant, Outcome, Reason, Rejection, Request, Usage
+from gateway.core.request import NORMAL, Grant, Member, Outcome, Reason, Rejection, Request, Usage
 from gateway.core.router import Policy
 from gateway.core.scheduler import Limits, Scheduler, Step
 
@@ -23,7 +23,10 @@ def request(
     body_bytes: int = 100,
     max_wait_s: float = 120.0,
     token_ids: bool = False,
+    pool: tuple[str, ...] = (),
 ) -> Request:
+    """`pool`: the models that may answer, the first of which is the request's, instead of `model`."""
+    model = pool[0] if pool else model
     return Request(
         key=key,
         id=f"r{key}",
@@ -37,6 +40,7 @@ def request(
         session=session,
         max_wait_s=max_wait_s,
         token_ids=token_ids,
+        pool=tuple(Member(it, chain(prompt, it)) for it in pool),
     )
 
 

@@ -1,7 +1,9 @@
+import math
+
 import pytest
 from core_values import engine, facts, usage
 
-from gateway.core.engine import Engine, Health, Lease, Probe
+from gateway.core.engine import AVERAGED_S, Engine, Health, Lease, Probe
 from gateway.core.holds import Hold
 from gateway.core.request import Usage
 
@@ -12,7 +14,7 @@ def test_a_lease_takes_its_width_and_gives_it_back() -> None:
     a = engine(slots=4)
     a.lease(1, 3, 500, 10.0)
     assert (a.in_flight, a.free, a.pending_prefill_tokens) == (3, 1, 500)
-    assert a.release(1) == Lease(3, 10.0, 500)
+    assert a.release(1, 11.0) == Lease(3, 10.0, 500)
     assert (a.in_flight, a.free, a.pending_prefill_tokens) == (0, 4, 0)
 
 
@@ -23,7 +25,7 @@ def test_a_first_token_ends_the_pending_prefill_once() -> None:
     a.first_token(1, 12.0)
     a.first_token(99, 12.0)
     assert a.pending_prefill_tokens == 0
-    assert a.release(1).first_token_at == 11.0
+    assert a.release(1, 12.0).first_token_at == 11.0
     assert a.pending_prefill_tokens == 0
 
 
@@ -264,12 +266,59 @@ def test_a_json_answer_teaches_only_the_slot_time() -> None:
     assert (a.prefill_tokens_per_s, a.decode_tokens_per_s, a.slot_s) == (None, None, 5.0)
 
 
-def test_later_samples_count_a_fifth() -> None:
+def test_rates_are_of_all_tokens_and_seconds_that_fade_by_a_tenth_with_each_sample() -> None:
     a = engine()
     a.learn(streamed(0.0, 1.0), usage(1000, 0, 11), 2.0)
-    a.learn(streamed(0.0, 1.0), usage(2000, 0, 21), 7.0)
-    assert a.prefill_tokens_per_s == pytest.approx(1200.0)
+    a.learn(streamed(0.0, 3.0), usage(2000, 0, 21), 7.0)
+    assert a.prefill_tokens_per_s == pytest.approx((900 + 2000) / (0.9 + 3.0))
+    assert a.decode_tokens_per_s == pytest.approx((9 + 20) / (0.9 + 4.0))
+
+
+def test_slot_times_are_averages_in_which_the_last_counts_a_fifth() -> None:
+    a = engine()
+    a.learn(streamed(0.0, 1.0), usage(1000, 0, 11), 2.0)
+    a.learn(streamed(0.0, 1.0), usage(1000, 0, 21), 7.0)
     assert a.slot_s == pytest.approx(3.0)
+
+
+def test_the_time_to_a_first_token_was_spent_on_what_was_ahead_as_well() -> None:
+    a = engine()
+    a.lease(1, 1, 3000, 0.0)
+    a.lease(2, 1, 1000, 0.0)
+    a.first_token(1, 2.0)
+    a.first_token(2, 2.0)
+    a.learn(a.release(2, 3.0), usage(1000, 0, 11), 3.0)
+    assert a.prefill_tokens_per_s == 2000.0
+
+
+def test_what_was_ahead_is_not_in_the_engines_own_timings() -> None:
+    a = engine()
+    a.lease(1, 1, 3000, 0.0)
+    a.lease(2, 1, 1000, 0.0)
+    own = Usage(prompt_tokens=1000, cached_tokens=0, prefill_s=0.5)
+    a.learn(a.release(2, 3.0), own, 3.0)
+    assert a.prefill_tokens_per_s == 2000.0
+
+
+# What has run here lately
+
+
+def test_the_average_in_flight_goes_towards_what_runs_over_a_minute() -> None:
+    a = engine(slots=4)
+    assert a.in_flight_average == 0.0
+    a.lease(1, 3, 0, 100.0)
+    assert a.in_flight_average == 0.0
+    a.release(1, 100.0 + AVERAGED_S)
+    assert a.in_flight_average == pytest.approx(3 * (1 - 1 / math.e))
+
+
+def test_the_average_fades_once_nothing_runs() -> None:
+    a = engine(slots=4)
+    a.lease(1, 4, 0, 0.0)
+    a.release(1, 6000.0)
+    assert a.in_flight_average == pytest.approx(4.0)
+    a.lease(2, 1, 0, 6000.0 + 2 * AVERAGED_S)
+    assert a.in_flight_average == pytest.approx(4 / math.e**2)
 
 
 @pytest.mark.parametrize(

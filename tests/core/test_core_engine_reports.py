@@ -103,10 +103,10 @@ def test_steady_short_answers_do_not_keep_a_slot_cooling_that_the_engine_has_fre
     a.lease(1, 1, 0, 0.0)
     a.first_token(1, 0.1)
     a.lease(2, 1, 0, 0.95)
-    a.release(1)
+    a.release(1, 1.0)
     a.cool(1, 1.0)
     a.reported(report(1.1, 1), 1.1)
-    a.release(2)
+    a.release(2, 1.0)
     a.lease(3, 1, 0, 1.15)
     assert a.cooling_width == 1
     a.reported(report(1.2, 1), 1.2)
@@ -148,7 +148,7 @@ def test_requests_that_ended_between_two_reports_are_not_foreign() -> None:
     for at in (1.0, 2.0, 3.0):
         a.lease(1, 3, 0, at)
         a.reported(report(at + 0.1, 3), at + 0.1)
-        a.release(1)
+        a.release(1, 1.0)
         a.reported(report(at + 0.2, 3), at + 0.2)
     assert a.foreign == 0
 

@@ -35,15 +35,20 @@ def ran(index: Index, a: Engine, it: Request, used: Usage, predicted: int = 0) -
     index.end(a.name, it.key, 0.0)
 
 
+def tokens(index: Index, a: Engine, it: Request, model: str) -> tuple[int, int, int]:
+    """(prompt, resident, pending)."""
+    return index.match_tokens(a, it, model)[:3]
+
+
 def test_a_prompt_that_nobody_has_is_all_uncached() -> None:
     a = engine()
-    assert index_of(a).match_tokens(a, request(1, text(1000, "x")), "m") == (1000, 0, 0)
+    assert tokens(index_of(a), a, request(1, text(1000, "x")), "m") == (1000, 0, 0)
 
 
 def test_a_prompt_without_blocks_has_at_least_one_token() -> None:
     a = engine()
-    assert index_of(a).match_tokens(a, request(1, b"hi"), "m") == (1, 0, 0)
-    assert index_of(a).match_tokens(a, request(1, b""), "m") == (1, 0, 0)
+    assert tokens(index_of(a), a, request(1, b"hi"), "m") == (1, 0, 0)
+    assert tokens(index_of(a), a, request(1, b""), "m") == (1, 0, 0)
 
 
 def test_matches_are_in_tokens_and_apart_by_resident_and_pending() -> None:
@@ -53,7 +58,7 @@ def test_matches_are_in_tokens_and_apart_by_resident_and_pending() -> None:
     index.begin("a", request(1, prompt[: 640 * 4]), "m", 0.0)
     index.confirm("a", 1, 0.0)
     index.begin("a", request(2, prompt[: 960 * 4]), "m", 0.0)
-    assert index.match_tokens(a, request(3, prompt), "m") == (1024, 640, 320)
+    assert tokens(index, a, request(3, prompt), "m") == (1024, 640, 320)
 
 
 def test_the_last_token_is_never_cached() -> None:
@@ -61,7 +66,7 @@ def test_the_last_token_is_never_cached() -> None:
     index = index_of(a)
     index.begin("a", request(1, text(640, "x")), "m", 0.0)
     index.confirm("a", 1, 0.0)
-    assert index.match_tokens(a, request(2, text(640, "x")), "m") == (640, 639, 0)
+    assert tokens(index, a, request(2, text(640, "x")), "m") == (640, 639, 0)
 
 
 def test_matches_are_floored_to_the_engines_own_block() -> None:
@@ -70,7 +75,41 @@ def test_matches_are_floored_to_the_engines_own_block() -> None:
     index = index_of(a)
     index.begin("a", request(1, text(640, "x")), "m", 0.0)
     index.confirm("a", 1, 0.0)
-    assert index.match_tokens(a, request(2, text(640, "x")), "m") == (640, 624, 0)
+    assert tokens(index, a, request(2, text(640, "x")), "m") == (640, 624, 0)
+
+
+def test_prompts_that_go_on_from_the_same_conversation_have_one_leaf() -> None:
+    a = engine()
+    index = index_of(a)
+    for key, of in ((1, "x"), (2, "y")):
+        index.begin("a", request(key, text(640, of)), "m", 0.0)
+        index.confirm("a", key, 0.0)
+        index.end("a", key, 0.0)
+
+    def leaf(prompt: bytes) -> object:
+        return index.match_tokens(a, request(9, prompt), "m")[3]
+
+    assert leaf(text(640, "x") + text(90, "p")) is leaf(text(640, "x") + text(90, "q"))
+    assert leaf(text(640, "x")) is not leaf(text(640, "y"))
+    assert leaf(text(640, "z")) is None
+    assert leaf(b"short") is None
+
+
+def test_what_a_prompt_displaces_is_counted_in_blocks_of_its_bytes() -> None:
+    a = engine()
+    a.facts = facts(kv_tokens=1024)
+    index = index_of(a)
+    index.begin("a", request(1, text(640, "x")), "m", 5.0)
+    index.confirm("a", 1, 5.0)
+    index.end("a", 1, 5.0)
+    assert index.displaces("a", (1024 - 640) * 4 + 255, (), 9.0) is None
+    assert index.displaces("a", (1024 - 640) * 4 + 256, (), 9.0) == 5.0
+
+
+def test_an_engine_with_a_prompt_in_each_slot_displaces_nothing_that_is_counted() -> None:
+    a = engine()
+    a.facts = facts(residency=Residency.SLOTS)
+    assert index_of(a).displaces("a", 1e9, (), 9.0) is None
 
 
 def test_a_request_without_blocks_is_in_no_cache() -> None:
@@ -130,7 +169,7 @@ def test_an_answer_that_came_without_a_first_token_confirms_its_prompt() -> None
     a = engine()
     index = index_of(a)
     ran(index, a, request(1, text(640, "x")), Usage())
-    assert index.match_tokens(a, request(2, text(700, "x")), "m")[1] == 640
+    assert tokens(index, a, request(2, text(700, "x")), "m")[1] == 640
 
 
 def test_the_bound_follows_the_engines_kv_and_the_learned_ratio() -> None:
@@ -186,8 +225,8 @@ def test_slots_that_disappear_take_their_prompts_along() -> None:
         ran(index, a, request(key, text(640, name)), Usage())
     a.facts = facts(1, residency=Residency.SLOTS)
     index.fit(a)
-    assert index.match_tokens(a, request(8, text(640, "x")), "m")[1] == 0
-    assert index.match_tokens(a, request(9, text(640, "y")), "m")[1] == 639
+    assert tokens(index, a, request(8, text(640, "x")), "m")[1] == 0
+    assert tokens(index, a, request(9, text(640, "y")), "m")[1] == 639
 
 
 def test_tokens_that_no_other_slot_holds_are_in_the_models_own_tokens() -> None:

@@ -6,17 +6,21 @@ from core_values import engine, request, text
 from gateway.core.engine import DEFAULT_SLOT_S, Engine
 from gateway.core.request import Request, Route
 from gateway.core.router import (
+    AGAIN,
+    CROWDING_S,
     DEFAULT_PREFILL_TOKENS_PER_S,
     POLICIES,
     Candidate,
     Policy,
-    default_prefill_rate,
+    missing,
     pick,
     reason,
-    missing,
     terms,
+    usual_rate,
     weigh,
 )
+
+USUAL = 1000.0
 
 
 def candidate(
@@ -33,13 +37,13 @@ def candidate(
 
 
 def slot_wait_s(a: Engine, width: int, reserved: int) -> float:
-    return missing(a, width, reserved) * terms(a, "m", 1000.0).slot_wait_s
+    return missing(a, width, reserved) * terms(a, "m", USUAL).slot_wait_s
 
 
 def scores(
     policy: Policy, candidates: Sequence[Candidate], it: Request | None = None, turn: int = 0
 ) -> list[float]:
-    weigh(policy, it or request(1), turn, candidates, 0, 1000.0)
+    weigh(policy, it or request(1), turn, candidates, 0, USUAL)
     return [candidate.score for candidate in candidates]
 
 
@@ -48,11 +52,18 @@ def best(policy: Policy, candidates: Sequence[Candidate], it: Request | None = N
     return pick(candidates, lambda: 0.0).engine.name
 
 
+# What stands in for what is not known
+
+
 def test_the_prefill_rate_of_an_engine_that_has_shown_none_is_the_mean_of_the_others() -> None:
     new = engine("new")
-    assert default_prefill_rate([new]) == DEFAULT_PREFILL_TOKENS_PER_S
+    assert usual_rate([new]) == usual_rate([]) == DEFAULT_PREFILL_TOKENS_PER_S
     known = [engine(name, prefill_tokens_per_s=rate) for name, rate in (("a", 1000.0), ("b", 3000.0))]
-    assert default_prefill_rate([new, *known]) == 2000.0
+    assert usual_rate([new, *known]) == 2000.0
+    assert terms(new, "m", usual_rate([new, *known])).rate_tokens_per_s == 2000.0
+
+
+# What an engine costs
 
 
 def test_waiting_is_predicted_from_the_slot_time_and_those_ahead() -> None:
@@ -73,15 +84,62 @@ def test_waiting_for_an_engine_without_usable_slots_is_finite() -> None:
 
 
 def test_cost_is_wait_and_prefill_ahead_and_ones_own_prefill_for_all_it_delays() -> None:
-    a = engine(slots=4, prefill_tokens_per_s=500.0, slot_s=2.0)
+    a = engine(slots=4, prefill_tokens_per_s=500.0, slot_s=2.0, in_flight_average=1.0)
     a.lease(1, 3, 250, 0.0)
     it = candidate(a, prompt=1000, resident=400, pending=100, reserved=2)
-    weigh("cost", request(1), 0, [it, candidate(engine("b"))], 6, 1000.0)
+    weigh("cost", request(1), 0, [it, candidate(engine("b"))], 6, USUAL)
     assert it.wait_s == 2 * 2.0 / 4
     assert it.prefill_ahead_s == 0.5
     assert it.own_prefill_s == 1.0
-    assert it.weight == 1 + 3 + 6 / 2
-    assert it.score == 1.0 + 0.5 + 7.0
+    assert it.weight == 1 + (3 + 1) / 4 + 6 / 2
+    assert it.crowding_s == 3 * CROWDING_S
+    assert it.prefill_s == pytest.approx(0.5 + 5.0 + 0.15)
+    assert it.score == pytest.approx(it.prefill_s + 1.0)
+
+
+def test_what_another_engine_holds_weighs_more_when_it_is_computed_again() -> None:
+    holder, part, new = (engine(name, prefill_tokens_per_s=1000.0) for name in "abc")
+    candidates = [candidate(holder, resident=500, pending=300), candidate(part, resident=300), candidate(new)]
+    assert scores("cost", candidates) == pytest.approx([0.2, 0.7 + 0.2 * AGAIN, 1.0 + 0.5 * AGAIN])
+
+
+def test_what_nobody_holds_weighs_no_more_anywhere() -> None:
+    fast, slow = engine("a", prefill_tokens_per_s=2000.0), engine("b", prefill_tokens_per_s=500.0)
+    assert scores("cost", [candidate(fast), candidate(slow)]) == [0.5, 2.0]
+
+
+def test_an_engine_that_ran_more_lately_is_worth_less() -> None:
+    busy, quiet = engine("busy", in_flight_average=4.0), engine("quiet")
+    assert best("cost", [candidate(busy), candidate(quiet)]) == "quiet"
+    assert scores("cost", [candidate(busy), candidate(quiet)]) == [2.0, 1.0]
+
+
+def test_where_all_else_is_equal_the_less_crowded_engine_wins() -> None:
+    crowded, other = engine("crowded", slots=4), engine("other", slots=4)
+    crowded.lease(1, 1, 0, 0.0)
+    one_token = [candidate(it, resident=999) for it in (crowded, other)]
+    assert best("cost", one_token) == "other"
+    assert one_token[0].score - one_token[1].score == pytest.approx(CROWDING_S, rel=0.01)
+
+
+def test_a_slow_engine_gets_what_the_fast_one_would_take_longer_for() -> None:
+    fast = engine("fast", slots=4, prefill_tokens_per_s=5000.0, slot_s=8.0)
+    both = [candidate(fast), candidate(engine("slow", slots=4, prefill_tokens_per_s=1000.0))]
+    assert best("cost", both) == "fast"
+    both[0].reserved = 4
+    assert best("cost", both) == "slow"
+
+
+def test_terms_follow_the_load_when_they_are_told() -> None:
+    a = engine(slots=4, prefill_tokens_per_s=500.0)
+    of = terms(a, "m", USUAL)
+    a.lease(1, 2, 1000, 0.0)
+    assert (of.free, of.ahead_s, of.busy) == (4, 0.0, 1.0)
+    of.refresh()
+    assert (of.free, of.ahead_s, of.busy) == (2, 2.0, 1.5)
+
+
+# Which is chosen
 
 
 def test_a_prompt_that_is_all_cached_still_computes_one_token() -> None:
@@ -94,6 +152,9 @@ def test_a_prefix_wins_between_idle_engines_and_loses_to_a_long_wait() -> None:
     holder, other = engine("holder"), engine("other")
     assert best("cost", [candidate(holder, resident=900), candidate(other)]) == "holder"
     holder.lease(1, 2, 0, 0.0)
+    holder.slot_s = 8.0
+    assert best("cost", [candidate(holder, resident=900), candidate(other)]) == "holder"
+    holder.slot_s = 20.0
     assert best("cost", [candidate(holder, resident=900), candidate(other)]) == "other"
 
 

@@ -25,6 +25,7 @@ from gateway.core.view import snapshot
 
 NAMES = ("pool", "slots", "both")
 BASE = text(320, "s")
+MODELS = [("m",), ("m",), ("m",), ("n",), ("m", "n"), ("n", "m")]
 PROMPTS = [b"", BASE, BASE + text(200, "x"), BASE + text(400, "x"), BASE + text(300, "y"), text(500, "z")]
 
 MAX_PROMPT_BYTES = 8000
@@ -50,9 +51,16 @@ class SchedulerMachine(RuleBasedStateMachine):
         max_queue=st.sampled_from([0, 2, 100]),
         max_queue_bytes=st.sampled_from([150, 10_000]),
         draw=st.sampled_from([0.0, 0.45, 0.99]),
+        kv_tokens=st.sampled_from([400, 1000, 2000]),
     )
     def start(
-        self, policy: Policy, residency: Residency, max_queue: int, max_queue_bytes: int, draw: float
+        self,
+        policy: Policy,
+        residency: Residency,
+        max_queue: int,
+        max_queue_bytes: int,
+        draw: float,
+        kv_tokens: int,
     ) -> None:
         self.now = 100.0
         self.next_key = 0
@@ -67,10 +75,10 @@ class SchedulerMachine(RuleBasedStateMachine):
             policy,
             lambda: draw,
         )
-        discovered(self.scheduler, "pool", facts(2, kv_tokens=2000), self.now)
+        discovered(self.scheduler, "pool", facts(4, kv_tokens=kv_tokens), self.now)
         few = residency is Residency.SLOTS
         discovered(self.scheduler, "slots", facts(1 if few else 4, residency=Residency.SLOTS), self.now)
-        both = facts(2, models=("m", "n"), block_tokens=16, residency=residency)
+        both = facts(2, models=("m", "n"), block_tokens=16, residency=residency, kv_tokens=2 * kv_tokens)
         discovered(self.scheduler, "both", both, self.now)
         for name in NAMES:
             probed(self.scheduler, name, Probe.OK, self.now)
@@ -81,13 +89,15 @@ class SchedulerMachine(RuleBasedStateMachine):
         target=keys,
         prompt=st.sampled_from(PROMPTS) | keys,
         width=st.sampled_from([0, 1, 1, 1, 2, 4]),
-        model=st.sampled_from("mmmn"),
+        models=st.sampled_from(MODELS),
         priority=st.integers(0, 2),
         session=st.integers(0, 3),
         body_bytes=st.sampled_from([10, 100, 200]),
         max_wait_s=st.sampled_from([1.0, 120.0]),
     )
-    def offer(self, prompt: bytes | int, width: int, model: str, priority: int, **more: float) -> int:
+    def offer(
+        self, prompt: bytes | int, width: int, models: tuple[str, ...], priority: int, **more: float
+    ) -> int:
         self.next_key += 1
         if isinstance(prompt, int):
             # The next turn of an agent: the prompt of an earlier request, and more.
@@ -96,7 +106,8 @@ class SchedulerMachine(RuleBasedStateMachine):
         it = request(
             self.next_key,
             prompt,
-            model=model,
+            model=models[0],
+            pool=models if len(models) > 1 else (),
             width=width,
             priority=priority,
             session=int(more["session"]),
@@ -104,16 +115,18 @@ class SchedulerMachine(RuleBasedStateMachine):
             max_wait_s=more["max_wait_s"],
         )
         nobody_waits = not self.scheduler.queue
-        free = [
-            engine
-            for engine in self.scheduler.engines.values()
-            if engine.serves(model) and engine.has_room(width, engine.reserved_from(it.blocks, 0))
-        ]
+        engines = self.scheduler.engines.values()
+        # A session of a pool may be on any of its models.
+        free = all(
+            any(e.serves(model) and e.has_room(width, e.reserved_from(it.blocks, 0)) for e in engines)
+            for model in models
+        )
         self.waiting[it.key] = self.requests[it.key] = it
         step = self.scheduler.offer(it, self.now)
         if nobody_waits and free:
             assert not any(getattr(d, "reason", None) is Reason.QUEUE_FULL for d in step.decisions)
-        if width == 0 and not self.closed and any(e.serves(model) for e in self.scheduler.engines.values()):
+        served = all(any(e.serves(model) for e in engines) for model in models)
+        if width == 0 and not self.closed and served:
             assert any(isinstance(d, Grant) and d.key == it.key for d in step.decisions)
         self.carry_out(step)
         return it.key
@@ -121,7 +134,14 @@ class SchedulerMachine(RuleBasedStateMachine):
     @rule(target=keys, agents=st.integers(2, 9))
     def agents_come(self, agents: int) -> object:
         """More of them than there are slots, each with a long prompt of its own."""
-        sizes = {"width": 1, "model": "m", "priority": 1, "session": 0, "body_bytes": 10, "max_wait_s": 120.0}
+        sizes = {
+            "width": 1,
+            "models": ("m",),
+            "priority": 1,
+            "session": 0,
+            "body_bytes": 10,
+            "max_wait_s": 120.0,
+        }
         return multiple(*[self.offer(text(600, f"agent {at}"), **sizes) for at in range(agents)])
 
     @precondition(lambda self: self.running)
@@ -137,7 +157,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             self.finish_as(key, Outcome.OK, Usage(), True)
             self.tick(gap_s)
             sizes = {"session": 0, "body_bytes": it.body_bytes, "max_wait_s": 120.0}
-            offered.append(self.offer(key, it.width, it.model, it.priority, **sizes))
+            offered.append(self.offer(key, it.width, it.models, it.priority, **sizes))
             self.the_first_in_line_does_not_wait_beside_room_everywhere()
         return multiple(*offered)
 
@@ -168,6 +188,29 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.running.pop(key, None)
         self.carry_out(self.scheduler.finish(key, outcome, usage, self.now, reached=reached))
 
+    @precondition(lambda self: self.running)
+    @rule()
+    def all_that_run_come_to_an_end(self) -> None:
+        """And what is let in by that, and so on: nobody is kept out for ever while engines are idle."""
+        while self.running:
+            for key in sorted(self.running):
+                self.finish_as(key, Outcome.OK, Usage(), True)
+            self.tick(3.0)
+        # Patience with a full engine is over by then. Other policies than cost have no end of it.
+        self.tick(31.0)
+        for waiting in self.scheduler.queue:
+            assert self.scheduler.policy != "cost" or not self.who_could_take(waiting.request.key)
+
+    def who_could_take(self, key: int) -> list[Engine]:
+        entry = self.scheduler.entries[key]
+        return [
+            engine
+            for engine in self.scheduler.engines.values()
+            if any(map(engine.serves, entry.models))
+            and engine.name not in entry.excluded
+            and engine.has_room(max(1, entry.request.width))
+        ]
+
     @rule(key=keys)
     def leave(self, key: int) -> None:
         self.finish_as(key, Outcome.CLIENT_DISCONNECT, Usage(), True)
@@ -177,11 +220,14 @@ class SchedulerMachine(RuleBasedStateMachine):
     @rule(
         name=names,
         slots=st.integers(1, 4),
+        kv_tokens=st.sampled_from([150, 600]),
         residency=st.sampled_from([Residency.POOL, Residency.POOL, Residency.SLOTS]),
         models=st.sampled_from([("m",), ("m", "n"), ("n",)]),
     )
-    def discover(self, name: str, slots: int, residency: Residency, models: tuple[str, ...]) -> None:
-        what = facts(slots, models=models, kv_tokens=600 * slots, residency=residency)
+    def discover(
+        self, name: str, slots: int, kv_tokens: int, residency: Residency, models: tuple[str, ...]
+    ) -> None:
+        what = facts(slots, models=models, kv_tokens=kv_tokens * slots, residency=residency)
         self.carry_out(discovered(self.scheduler, name, what, self.now))
 
     @rule(name=names, probe=st.sampled_from([*Probe, Probe.OK, Probe.OK, Probe.OK]))
@@ -237,7 +283,8 @@ class SchedulerMachine(RuleBasedStateMachine):
                 assert 1.0 <= decision.retry_after_s <= 60.0
                 continue
             engine = engines[decision.engine]
-            assert engine.serves(it.model)
+            assert decision.model in it.models
+            assert engine.serves(decision.model)
             assert decision.width == engine.width_here(it.width) <= engine.facts.slots
             assert 0 <= decision.predicted_tokens <= decision.best_tokens
             assert decision.queue_s >= 0.0
@@ -281,12 +328,23 @@ class SchedulerMachine(RuleBasedStateMachine):
             engines = [
                 engine
                 for engine in self.scheduler.engines.values()
-                if engine.serves(waiting.request.model) and engine.name not in entry.excluded
+                if any(map(engine.serves, entry.models)) and engine.name not in entry.excluded
             ]
             width, blocks = max(1, waiting.request.width), waiting.request.blocks
             has_room = [engine.has_room(width, engine.reserved_from(blocks, 0)) for engine in engines]
             assert not engines or not all(has_room)
             return
+
+    @invariant()
+    def only_what_runs_keeps_anybody_out(self) -> None:
+        for waiting in self.scheduler.queue:
+            if "room in the KV cache" in waiting.why:
+                engine = self.scheduler.engines[waiting.engine]
+                assert self.scheduler.policy == "cost"
+                assert waiting.request.width > 0
+                entry = self.scheduler.entries[waiting.request.key]
+                serves = any(map(engine.serves, entry.models))
+                assert engine.leases or engine.free <= 0 or not serves
 
     @invariant()
     def kept_slots_are_few_and_kept_for_a_moment(self) -> None:

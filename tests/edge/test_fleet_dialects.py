@@ -306,3 +306,14 @@ async def test_an_lmdeploy_that_sleeps_gets_no_requests_and_awake_its_cache_is_a
         answer = await ask(gateway, chat("hello", model="m", stream=True))
         assert answer.status == 200
         assert (await gateway.engine(name))["restarts"] == 1
+
+
+async def test_cached_tokens_that_ollama_fills_in_are_unknown(tmp_path: Path):
+    # O openai/responses.go: /v1/responses says 0 whatever was cached.
+    told = {"input_tokens": 40, "output_tokens": 2, "input_tokens_details": {"cached_tokens": 0}}
+    handler = answers(whole(json.dumps({"object": "response", "output": [], "usage": told}).encode()))
+    async with scripted("ollama", handler) as engine, running(tmp_path, [{"url": engine.url}]) as gateway:
+        status, _, _ = await gateway.post("/v1/responses", {"model": "m", "input": "hello"})
+        assert status == 200
+        (record,) = await gateway.records()
+        assert (record["prompt_tokens"], record["cached_tokens"]) == (40, None)

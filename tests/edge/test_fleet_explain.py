@@ -39,3 +39,15 @@ async def test_a_body_whose_prompt_is_not_read_yet_gets_no_figures(tmp_path: Pat
     async with fleet(tmp_path, 1) as (gateway, _):
         status, said = await explain(gateway, body)
         assert (status, said["error"]["code"]) == (400, "invalid_request")
+
+
+async def test_it_says_what_the_request_would_wait_for(tmp_path: Path):
+    async with fleet(tmp_path, 1, slots=1, decode_rate=5) as (gateway, _):
+        _, said = await explain(gateway, chat("hello"))
+        assert said["waits_for"] == ""
+        async with gateway.http.post(
+            f"{gateway.api}/v1/chat/completions", json=chat("hello", stream=True, max_tokens=50)
+        ) as answer:
+            await answer.content.readany()
+            _, said = await explain(gateway, chat("hello"))
+            assert said["waits_for"] == "a slot on a"

@@ -1,0 +1,20 @@
+"""Chains of blocks by letters, and caches that hold some."""
+
+from xxhash import xxh3_64_intdigest
+
+from gateway.core.prefix import PooledCache
+
+
+def blocks(path: str) -> tuple[int, ...]:
+    """A chain as the hashes make it: equal at i only where all before is equal. One block a letter."""
+    return tuple(xxh3_64_intdigest(path[: end + 1].encode()) for end in range(len(path)))
+
+
+def cache_with(bound: int, *paths: str) -> PooledCache:
+    """Holds `paths`, used in this order."""
+    cache = PooledCache(bound)
+    for key, path in enumerate(paths, 1000):
+        cache.begin(key, blocks(path))
+        cache.confirm(key)
+        cache.end(key)
+    return cache

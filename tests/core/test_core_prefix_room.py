@@ -1,0 +1,102 @@
+"""What goes from an engine's cache if a prompt comes."""
+
+import math
+
+import pytest
+from core_chains import blocks
+
+from gateway.core.prefix import Match, PooledCache
+
+
+def cache_of(bound: int, *used: tuple[str, float]) -> PooledCache:
+    """Holds each path, last used at its time."""
+    cache = PooledCache(bound)
+    for key, (path, now) in enumerate(used, 1000):
+        ran(cache, key, path, now)
+    return cache
+
+
+def ran(cache: PooledCache, key: int, path: str, now: float) -> None:
+    cache.begin(key, blocks(path), now)
+    cache.confirm(key, now)
+    cache.end(key, now)
+
+
+@pytest.mark.parametrize(
+    ("more", "used_s"), [(0, None), (1, None), (2, 1.0), (4, 1.0), (5, 2.0), (8, math.inf)]
+)
+def test_the_youngest_of_what_goes_tells_how_much_it_is_in_use(more: int, used_s: float | None) -> None:
+    assert cache_of(7, ("abc", 1.0), ("xyz", 2.0)).displaces(more, (), 9.0) == used_s
+
+
+def test_a_conversation_that_went_on_is_as_young_as_its_last_answer() -> None:
+    cache = cache_of(6, ("abc", 1.0), ("xy", 2.0), ("abcd", 3.0))
+    assert cache.displaces(2, (), 9.0) == 2.0
+    assert cache.displaces(3, (), 9.0) == 3.0
+
+
+def test_what_runs_cannot_go() -> None:
+    cache = cache_of(6, ("abc", 1.0), ("xyz", 2.0))
+    cache.begin(1, blocks("abc"), 5.0)
+    assert cache.displaces(3, (), 9.0) == 2.0
+    assert cache.displaces(4, (), 9.0) == math.inf
+
+
+def test_what_ended_among_what_runs_can_go() -> None:
+    cache = PooledCache(9)
+    cache.begin(1, blocks("abc"), 1.0)
+    ran(cache, 2, "pqr", 2.0)
+    cache.begin(3, blocks("xyz"), 3.0)
+    assert cache.displaces(3, (), 9.0) == 2.0
+    assert cache.displaces(4, (), 9.0) == math.inf
+
+
+def test_a_shared_beginning_cannot_go_while_one_that_goes_on_from_it_runs() -> None:
+    cache = cache_of(6, ("abcd", 1.0), ("abxy", 2.0))
+    cache.begin(1, blocks("abxy"), 3.0)
+    assert cache.displaces(2, (), 9.0) == 1.0
+    assert cache.displaces(3, (), 9.0) == math.inf
+
+
+def test_what_somebody_waits_to_go_on_from_will_be_used() -> None:
+    cache = cache_of(6, ("abc", 1.0), ("xyz", 2.0))
+    leaf = cache.match_and_leaf(blocks("abcd"))[1]
+    assert 9.0 < cache.displaces(3, {leaf}, 9.0) < 9.1
+    assert cache.displaces(3, {cache.match_and_leaf(blocks("xyz"))[1]}, 9.0) == 1.0
+
+
+def test_what_is_believed_gone_does_not_go_again() -> None:
+    cache = cache_of(9, ("abc", 1.0), ("pqr", 2.0), ("xyz", 3.0))
+    cache.believed_blocks = 6
+    ran(cache, 1, "xyz", 4.0)
+    assert cache.match(blocks("abc")) == Match(0, 0, ghost=3)
+    assert cache.displaces(3, (), 9.0) == 2.0
+
+
+def test_the_leaf_of_a_match_is_the_run_that_holds_the_last_resident_block() -> None:
+    cache = cache_of(20, ("abc", 1.0), ("abxy", 2.0))
+    assert cache.match_and_leaf(blocks("q"))[1] is None
+    one, other = (cache.match_and_leaf(blocks(path))[1] for path in ("abcd", "abxyz"))
+    assert one is not other
+    assert cache.match_and_leaf(blocks("abcdef"))[1] is one
+    cache.begin(1, blocks("abcde"), 3.0)
+    assert cache.match_and_leaf(blocks("abcde"))[1] is one
+
+
+def test_asking_for_room_does_not_make_what_runs_younger() -> None:
+    cache = cache_of(7, ("abc", 1.0))
+    cache.begin(1, blocks("abc"), 2.0)
+    ran(cache, 2, "pqr", 8.0)
+    cache.begin(3, blocks("x"), 8.5)
+    assert cache.displaces(3, (), 9.0) == 8.0
+    cache.end(1, 9.0)
+    assert cache.displaces(6, (), 9.0) == 8.0
+
+
+def test_what_ends_well_was_used_until_then() -> None:
+    cache = PooledCache(3)
+    cache.begin(1, blocks("abc"), 1.0)
+    cache.confirm(1, 2.0)
+    assert cache.displaces(3, (), 9.0) == math.inf
+    cache.end(1, 9.9)
+    assert cache.displaces(3, (), 10.0) == 9.9
