@@ -6,7 +6,7 @@ hold no surprise are one event: whole steps of one long prompt, and decoding unt
 
 import math
 from collections import OrderedDict, deque
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from heapq import heappop, heappush
 
 from msgspec import Struct
@@ -18,9 +18,11 @@ NEVER_S = math.inf
 _ROUNDING_STEPS = 1e-6
 
 
-def matched_blocks(blocks: Sequence[int], held: set[int]) -> int:
+def matched_blocks(blocks: Sequence[int], held: Container[int]) -> int:
     """How many leading `blocks` are in `held`, which holds of every block also the ones before it."""
     low, high = 0, len(blocks)
+    if high and blocks[-1] in held:
+        return high
     while low < high:
         middle = (low + high) >> 1
         if blocks[middle] in held:

@@ -1,6 +1,6 @@
 from random import Random
 
-from gateway.bench.rivals.prefixes import leading
+from gateway.bench.engine import matched_blocks
 from gateway.bench.workload import Ask, EngineSpec
 
 BLOCK_TOKENS = 100
@@ -18,7 +18,7 @@ class FakeSight:
         self.held = set(held)
 
     def cached_blocks(self, blocks):
-        return leading(blocks, self.held)
+        return matched_blocks(blocks, self.held)
 
 
 def chain(name, length, start=()):

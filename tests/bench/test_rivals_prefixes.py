@@ -1,18 +1,19 @@
 import pytest
 from rival_values import chain
 
-from gateway.bench.rivals.prefixes import Index, leading
+from gateway.bench.engine import matched_blocks
+from gateway.bench.rivals.prefixes import Index
 
 ROOT = chain(1, 4)
 
 
 @pytest.mark.parametrize("held", range(6))
 def test_the_leading_blocks_are_found_by_bisection(held):
-    assert leading(chain(1, 5), set(chain(1, 5)[:held])) == held
+    assert matched_blocks(chain(1, 5), set(chain(1, 5)[:held])) == held
 
 
 def test_no_blocks_lead_nowhere():
-    assert leading((), {1}) == 0
+    assert matched_blocks((), {1}) == 0
 
 
 def test_each_engine_matches_as_far_as_it_holds():

@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 from random import Random
 
-from gateway.bench.engine import common_blocks
+from gateway.bench.engine import common_blocks, matched_blocks
 from gateway.bench.rivals.base import Approximate, Precise, Rival
-from gateway.bench.rivals.prefixes import leading
 from gateway.bench.router import Sight
 from gateway.bench.workload import Ask, EngineSpec
 
@@ -29,7 +28,7 @@ class _Cost(Rival):
         def cost(engine: int) -> float:
             tokens = self.prefill_tokens[engine] + ask.prompt_tokens - matched[engine] * self.block_tokens
             active = self._active[engine]
-            decode_blocks = len(active) + len(ask.blocks) - leading(ask.blocks, active)
+            decode_blocks = len(active) + len(ask.blocks) - matched_blocks(ask.blocks, active)
             return self.prefill_load_scale * max(0, tokens) / self.block_tokens + decode_blocks
 
         return self.least(ups, cost)

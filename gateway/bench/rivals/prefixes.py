@@ -1,21 +1,9 @@
 """What a rival believes that engines hold: chains of blocks, forgotten leaf first."""
 
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from heapq import heappop, heappush
 
-
-def leading(blocks: Sequence[int], held: Container[int]) -> int:
-    """How many leading blocks are held, by bisection: `held` must hold all before a block that it holds."""
-    low, high = 0, len(blocks)
-    if high and blocks[-1] in held:
-        return high
-    while low < high:
-        middle = (low + high) // 2
-        if blocks[middle] in held:
-            low = middle + 1
-        else:
-            high = middle
-    return low
+from gateway.bench.engine import matched_blocks
 
 
 class Index:
@@ -81,7 +69,7 @@ class _Chains:
     def insert(self, blocks: Sequence[int], now: float) -> None:
         if not blocks:
             return
-        held = leading(blocks, self._parent)
+        held = matched_blocks(blocks, self._parent)
         if held < len(blocks):
             self._append(blocks[held - 1] if held else None, blocks[held:])
         self._use(blocks[-1], now)
