@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 import gateway
-from gateway.bench import plots, report
+from gateway.bench import markdown, plots, report
 from gateway.bench.cells import Cell, PlanError, load_plan
 from gateway.bench.replay import POLICIES, ReplayError, Result, Run, kept, replay, runs
 from gateway.bench.traces import TraceError
@@ -53,6 +53,12 @@ def _policies(_: click.Context, __: click.Parameter, value: str | None) -> tuple
 )
 @click.option("--data", type=click.Path(path_type=Path), help="The traces; the checkout's by default.")
 @click.option("--plots", "plots_to", type=click.Path(path_type=Path), help="Write plots (SVG) into here.")
+@click.option(
+    "--markdown",
+    "markdown_to",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write one table over all cells here.",
+)
 def replay_command(
     quick: bool,
     plan: Path | None,
@@ -62,6 +68,7 @@ def replay_command(
     out: Path | None,
     data: Path | None,
     plots_to: Path | None,
+    markdown_to: Path | None,
 ) -> None:
     """Play public traces against simulated engines, with our scheduler and with other routers' rules.
 
@@ -83,6 +90,8 @@ def replay_command(
     _print(cells, results, in_one_table=quick)
     if plots_to is not None:
         plots.write(plots_to, cells, results)
+    if markdown_to is not None:
+        markdown_to.write_text(markdown.table(cells, report.by_cell(results)))
     if failures := [it for it in played if isinstance(it, ReplayError)]:
         click.echo("\n".join(str(failure) for failure in failures), err=True)
         raise SystemExit(1)
