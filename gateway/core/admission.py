@@ -29,6 +29,7 @@ class Waiting(Struct, eq=False):
     prefill_s: float = 0.0
     engine: str = ""
     why: str = ""
+    is_kept_out: bool = False
     idle_since: float | None = None
     idle_spell: int = 0
     patience_until: float | None = None
@@ -94,9 +95,18 @@ class Queue:
                 heapq.heapify(self._deadlines)
         return waiting
 
-    def first(self, models: Set[str], at_most: int) -> list[Waiting]:
-        """The first who wait for one of `models`: a full model's queue must not hide an idle one's."""
-        return list(islice((it for it in self if not models.isdisjoint(it.models)), at_most))
+    def first(self, models: Set[str], at_most: int, kept_out: int) -> list[Waiting]:
+        """The first who wait for one of `models`: a full model's queue must not hide an idle one's. At most
+        `kept_out` of them wait for room in a cache."""
+        out: list[Waiting] = []
+        for it in self:
+            if models.isdisjoint(it.models) or (it.is_kept_out and kept_out <= 0):
+                continue
+            kept_out -= it.is_kept_out
+            out.append(it)
+            if len(out) == at_most:
+                break
+        return out
 
     def firsts(self, models: Set[str]) -> list[Waiting]:
         """The first of each lane who waits for one of `models`."""

@@ -24,6 +24,7 @@ HOST_COPY_TOKENS = 65_536
 _TOKEN_ID_BYTES = 4.0
 _WORTH_A_NEW_BOUND = 0.01
 _LEARN_FROM_TOKENS = 32
+_FITS_APART = 1 << 48
 
 
 class Prompt(Struct, frozen=True):
@@ -40,6 +41,9 @@ class Index:
     def __init__(self, engines: Mapping[str, Engine], block_bytes: int = BLOCK_BYTES) -> None:
         self._block_bytes = block_bytes
         self._bytes_per_token: dict[str, float] = {}
+        self._bounded_at: dict[str, float] = {}
+        self._engines = engines
+        self._fitted: dict[str, int] = {}
         self._caches: dict[str, EngineCache] = {}
         for engine in engines.values():
             self.fit(engine)
@@ -51,7 +55,7 @@ class Index:
 
     def version(self, engine: str) -> int:
         """Changes whenever a match on the engine could come out differently."""
-        return self._caches[engine].version
+        return self._fitted[engine] + self._caches[engine].version
 
     def match_tokens(self, engine: Engine, request: Request, model: str) -> tuple[int, int, int, object]:
         """(prompt, resident, pending) tokens of `request` on `engine`, predicted, and the leaf of the match.
@@ -129,8 +133,12 @@ class Index:
         ratio = min(16.0, max(1.0, request.prompt_bytes / tokens))
         old = self._bytes_per_token.get(grant.model)
         self._bytes_per_token[grant.model] = new = smoothed(old, ratio)
-        if old is None or abs(new - old) > _WORTH_A_NEW_BOUND * old:
-            self._bound(engine)
+        bounded_at = self._bounded_at.get(grant.model, 0.0)
+        if abs(new - bounded_at) > _WORTH_A_NEW_BOUND * bounded_at:
+            self._bounded_at[grant.model] = new
+            for other in self._engines.values():
+                if grant.model in other.facts.models:
+                    self._bound(other)
 
     def size(self, engine: str) -> tuple[int, int]:
         """(blocks held, bound) of an engine."""
@@ -139,6 +147,8 @@ class Index:
 
     def fit(self, engine: Engine) -> None:
         """Give the engine the kind of cache that it has; what is known stays if the kind does."""
+        # Another cache, or another block size, must not be taken for the one that was looked at before.
+        self._fitted[engine.name] = self._fitted.get(engine.name, 0) + _FITS_APART
         cache = self._caches.get(engine.name)
         if engine.facts.residency is Residency.SLOTS:
             if isinstance(cache, SlotCache):

@@ -23,6 +23,9 @@ from gateway.core.swaps import MOSTLY, RECHECK_S, Swaps
 WINDOW = 64
 """How many waiting requests are looked at when a slot frees: larger than the usual queue, bounded in cost."""
 
+KEPT_OUT_WINDOW = 16
+"""How many of these may be ones kept out of a full cache: they must not hide those who can go on."""
+
 AGING = 10.0
 """Seconds in the queue that outweigh one second of prefill: nobody is overtaken for longer than that."""
 
@@ -56,6 +59,7 @@ class Pairing:
         self._want = want
         self._commit = commit
         self._kept_out: dict[str, float] = {}
+        self._shut_out: list[Engine] = []
 
     def pair(self, now: float) -> list[Decision]:
         """Give free slots to those who wait, each to its best engine as things are now.
@@ -74,7 +78,8 @@ class Pairing:
             self._queue.promote(now)
             self._placing.begin_looks(len(self._queue) - 1)
             self._kept_out.clear()
-            window = self._queue.first(models, WINDOW)
+            self._shut_out.clear()
+            window = self._queue.first(models, WINDOW, KEPT_OUT_WINDOW)
             with_room = {name: it for name, it in self._engines.items() if it.accepting and it.free > 0}
             for waiting in self._in_order(window, now):
                 if models.isdisjoint(waiting.models):
@@ -83,9 +88,20 @@ class Pairing:
                 if engine is not None and engine.name in with_room and not _is_open(engine, ahead):
                     del with_room[engine.name]
                     models = _served(with_room.values())
-        if not models:
+            for engine in self._shut_out:
+                if engine.free > 0:
+                    self.idle.note(engine.name)
+        if not self._placing.open_models({}):
             self._placing.all_are_full()
             self.due = None
+        return granted
+
+    def serve_widthless(self, now: float) -> list[Decision]:
+        """Grant those who wait for an engine but need no slot, once there is one."""
+        granted: list[Decision] = []
+        self._placing.begin_looks(len(self._queue) - 1)
+        for waiting in [it for it in self._queue if it.request.width == 0]:
+            self._serve(waiting, {}, now, granted)
         return granted
 
     def expect(self, key: int) -> None:
@@ -114,6 +130,7 @@ class Pairing:
     def wait_for(self, waiting: Waiting, engine: str, why: str) -> None:
         self.forget(waiting)
         waiting.engine, waiting.why = engine, why
+        waiting.is_kept_out = False
         if engine:
             self._want[engine] += waiting.request.width
 
@@ -137,7 +154,7 @@ class Pairing:
         if engine is None:
             self._let_wait(waiting, look, ahead)
             return look.engine
-        admitting = self._admitting(entry, engine, ahead, now)
+        admitting = self._admitting(waiting, entry, engine, ahead, now)
         if admitting is None:
             self._keep_out(waiting, engine, now)
             return None
@@ -146,33 +163,48 @@ class Pairing:
         self._placing.changed(admitting)
         return admitting
 
-    def _admitting(self, entry: Entry, best: Engine, ahead: Mapping[str, int], now: float) -> Engine | None:
+    def _admitting(
+        self, waiting: Waiting, entry: Entry, best: Engine, ahead: Mapping[str, int], now: float
+    ) -> Engine | None:
         """`best`, or where its cache is full of what is in use the next that has a slot and room."""
-        if self._admits(entry, best, now):
+        waited_s = now - waiting.since
+        if self._admits(entry, best, waited_s, now):
             return best
-        others = (it.engine for it in self._placing.with_room(entry, ahead) if it.engine is not best)
-        return next((engine for engine in others if self._admits(entry, engine, now)), None)
+        open_to_it = [
+            engine
+            for engine in self._engines.values()
+            if engine is not best and _is_open(engine, ahead) and not self._is_shut_to(entry, engine)
+        ]
+        if not open_to_it:
+            return None
+        others = [it.engine for it in self._placing.with_room(entry, ahead) if it.engine is not best]
+        return next((engine for engine in others if self._admits(entry, engine, waited_s, now)), None)
 
-    def _admits(self, entry: Entry, engine: Engine, now: float) -> bool:
+    def _is_shut_to(self, entry: Entry, engine: Engine) -> bool:
+        """What is too large for one look at the queue is so for the next one in it, too."""
+        seen = entry.seen.get(engine.name)
+        missing_bytes = seen.uncached * entry.request.prompt_bytes if seen else 0.0
+        return missing_bytes >= self._kept_out.get(engine.name, math.inf)
+
+    def _admits(self, entry: Entry, engine: Engine, waited_s: float, now: float) -> bool:
         weighed = self._placing.policy == "cost" and entry.request.width > 0
         seen = entry.seen.get(engine.name) if weighed else None
         if seen is None or seen.uncached < MOSTLY:
             return True
-        missing_bytes = seen.uncached * entry.request.prompt_bytes
-        # What is too large for one look at the queue is so for the next one in it, too.
-        if missing_bytes >= self._kept_out.get(engine.name, math.inf):
+        if self._is_shut_to(entry, engine):
             return False
         wanted = _Wanted(self._leaves, engine.name)
-        if self._swaps.lets_in(engine, entry.request, seen.uncached, wanted, now):
+        if self._swaps.lets_in(engine, entry.request, seen.uncached, wanted, now, waited_s=waited_s):
             return True
-        self._kept_out[engine.name] = missing_bytes
+        self._kept_out[engine.name] = seen.uncached * entry.request.prompt_bytes
         return False
 
     def _keep_out(self, waiting: Waiting, engine: Engine, now: float) -> None:
         """It waits without keeping the slot from others: whoever is resident may take it."""
         self.wait_for(waiting, engine.name, refusals.room_on(engine))
+        waiting.is_kept_out = True
         self.due = earlier(self.due, now + RECHECK_S)
-        self.idle.note(engine.name)
+        self._shut_out.append(engine)
 
     def _leaves(self, engine: str) -> set[object]:
         """What those who wait go on from, of an engine's cache."""

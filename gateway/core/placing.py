@@ -28,6 +28,7 @@ class Seen(Struct, frozen=True):
     """What one engine holds of one prompt, as of a version of the index; `leaf` as in `prefix.Match`."""
 
     version: int
+    model: str
     prompt_tokens: int
     resident_tokens: int
     pending_tokens: int
@@ -286,11 +287,13 @@ class Placing:
         columns = self._columns.get(entry.models)
         if columns is None:
             takers = list(self._takers(entry.models))
+            if not takers:
+                return None
             columns = self._columns[entry.models] = Columns(takers, self._index.version)
             columns.begin(self._waiting if anew_for is None else anew_for)
         elif anew_for is not None:
             columns.begin(anew_for)
-        return None if not columns.takers or any(map(_holds, columns.engines)) else columns
+        return None if any(map(_holds, columns.engines)) else columns
 
     def _check_serving(self) -> None:
         """Columns are of the engines that take requests, with their facts as they are."""
@@ -314,10 +317,10 @@ class Placing:
                 if version != row.versions[place]:
                     engine, model = columns.takers[place]
                     seen = entry.seen.get(engine.name)
-                    if seen is None or seen.version != version:
+                    if seen is None or seen.version != version or seen.model != model:
                         if prompt is None or model != of:
                             prompt, of = self._index.prompt(entry.request, model), model
-                        seen = Seen(version, *self._index.match(engine, prompt))
+                        seen = Seen(version, model, *self._index.match(engine, prompt))
                         entry.seen[engine.name] = seen
                     row.tokens[place] = seen.uncached_tokens
                     row.resident[place] = seen.resident_tokens
@@ -347,8 +350,8 @@ class Placing:
     def _see(self, entry: Entry, engine: Engine, model: str) -> Seen:
         version = self._index.version(engine.name)
         seen = entry.seen.get(engine.name)
-        if seen is None or seen.version != version:
-            seen = Seen(version, *self._index.match_tokens(engine, entry.request, model))
+        if seen is None or seen.version != version or seen.model != model:
+            seen = Seen(version, model, *self._index.match_tokens(engine, entry.request, model))
             entry.seen[engine.name] = seen
         return seen
 

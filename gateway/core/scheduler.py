@@ -12,6 +12,7 @@ from msgspec import Struct
 from gateway.core import refusals, router
 from gateway.core.admission import Queue
 from gateway.core.blocks import BLOCK_BYTES
+from gateway.core.columns import Row
 from gateway.core.engine import Engine, Lease, Residency
 from gateway.core.events import Discovered, EngineEvent, Probed, Reported
 from gateway.core.holds import PATIENCE_S, Hold, Returns
@@ -175,7 +176,9 @@ class Scheduler:
         else:
             engine.restarted()
             self.index.forget(name)
-        return self._step([*self._orphans(), *self._pair(now)])
+            self._swaps.restarted(name)
+        orphans = self._orphans()
+        return self._step([*orphans, *self._pairing.serve_widthless(now), *self._pair(now)])
 
     def drain(self, name: str, on: bool, now: float) -> Step:
         """Give the engine nothing new; what runs there ends by itself."""
@@ -304,6 +307,7 @@ class Scheduler:
             queue_s=entry.queued_s,
         )
         entry.grant = grant
+        entry.seen, entry.row = {}, Row()
         for other in self.engines.values():
             other.end_holds(request.blocks)
         uncached_tokens = seen.prompt_tokens - seen.matched_tokens

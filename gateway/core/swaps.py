@@ -25,6 +25,12 @@ TURN_S = 0.25
 of such a prefill: a quarter of it for prefills of 1 s, 3 % for those of 9 s, which hold up everybody there.
 Both constants were chosen on the development cells (`docs/routing.md`)."""
 
+MAX_TURN_S = 120.0
+"""No engine waits longer for the next turn: as long as a request waits by default (`admission.max_wait`)."""
+
+SQUEEZE_AFTER_S = 30.0
+"""Who has waited longer may take a turn though it does not fit beside what runs: the engine queues it."""
+
 MOSTLY = 0.5
 """A prompt of which an engine holds more than that is one that is resident."""
 
@@ -38,30 +44,49 @@ class Swaps:
         self._next_at: dict[str, float] = {}
 
     def keeps_out(
-        self, engine: Engine, request: Request, uncached: float, wanted: Container[object], now: float
+        self,
+        engine: Engine,
+        request: Request,
+        uncached: float,
+        wanted: Container[object],
+        now: float,
+        *,
+        waited_s: float = 0.0,
     ) -> bool:
         """Whether a prompt had better wait than be computed on the engine now. `uncached`: the share of it
         that is not there; `wanted`: what other waiting requests go on from.
         """
         displaced = self._displaced(engine, request, uncached, wanted, now)
-        return displaced is not _Displaced.NOTHING and not self._has_turn(engine, displaced, now)
+        return displaced is not _Displaced.NOTHING and not self._has_turn(engine, displaced, waited_s, now)
 
     def lets_in(
-        self, engine: Engine, request: Request, uncached: float, wanted: Container[object], now: float
+        self,
+        engine: Engine,
+        request: Request,
+        uncached: float,
+        wanted: Container[object],
+        now: float,
+        *,
+        waited_s: float = 0.0,
     ) -> bool:
         """Not `keeps_out`, for a prompt that is granted then: if it takes a turn, that is noted."""
         displaced = self._displaced(engine, request, uncached, wanted, now)
         if displaced is _Displaced.NOTHING:
             return True
-        if not self._has_turn(engine, displaced, now):
+        if not self._has_turn(engine, displaced, waited_s, now):
             return False
         rate = engine.prefill_tokens_per_s or DEFAULT_PREFILL_TOKENS_PER_S
-        tokens = uncached * request.prompt_bytes / DEFAULT_BYTES_PER_TOKEN
-        self._next_at[engine.name] = now + (tokens / rate) ** 2 / TURN_S
+        prefill_s = uncached * request.prompt_bytes / DEFAULT_BYTES_PER_TOKEN / rate
+        self._next_at[engine.name] = now + min(MAX_TURN_S, prefill_s**2 / TURN_S)
         return True
 
-    def _has_turn(self, engine: Engine, displaced: "_Displaced", now: float) -> bool:
-        return displaced is _Displaced.LIVE and now >= self._next_at.get(engine.name, now)
+    def restarted(self, engine: str) -> None:
+        """Nothing is in its cache to be displaced."""
+        self._next_at.pop(engine, None)
+
+    def _has_turn(self, engine: Engine, displaced: "_Displaced", waited_s: float, now: float) -> bool:
+        fits = displaced is _Displaced.LIVE or waited_s >= SQUEEZE_AFTER_S
+        return fits and now >= self._next_at.get(engine.name, now)
 
     def _displaced(
         self, engine: Engine, request: Request, uncached: float, wanted: Container[object], now: float

@@ -139,5 +139,13 @@ def test_the_first_for_some_models_are_found_behind_others() -> None:
         queue.add(request(key, model="busy"), 0.0)
     for key in range(50, 55):
         queue.add(request(key, model="idle"), 0.0)
-    assert [waiting.request.key for waiting in queue.first({"idle"}, 3)] == [50, 51, 52]
-    assert [waiting.request.key for waiting in queue.first({"none"}, 3)] == []
+    assert [waiting.request.key for waiting in queue.first({"idle"}, 3, 3)] == [50, 51, 52]
+    assert [waiting.request.key for waiting in queue.first({"none"}, 3, 3)] == []
+
+
+def test_of_those_who_are_kept_out_only_some_are_among_the_first() -> None:
+    queue = Queue(99, 10_000)
+    for key in range(4):
+        queue.add(request(key), 0.0).is_kept_out = True
+    queue.add(request(9), 0.0)
+    assert [waiting.request.key for waiting in queue.first({"m"}, 5, 2)] == [0, 1, 9]

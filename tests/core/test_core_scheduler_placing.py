@@ -123,8 +123,7 @@ def test_requests_wait_for_an_engine_that_is_loading() -> None:
     probed(scheduler, "a", Probe.LOADING)
     assert scheduler.offer(request(1), 0.0).decisions == []
     assert scheduler.offer(request(2, width=0), 0.0).decisions == []
-    assert placed(probed(scheduler, "a", Probe.OK, 5.0)) == [(1, "a")]
-    assert placed(ok(scheduler, 1, 6.0)) == [(2, "a")]
+    assert placed(probed(scheduler, "a", Probe.OK, 5.0)) == [(2, "a"), (1, "a")]
 
 
 def test_requests_wait_for_an_engine_that_is_not_known_yet_and_no_longer_once_it_is() -> None:

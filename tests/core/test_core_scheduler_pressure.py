@@ -7,10 +7,11 @@ from core_values import discovered, facts, fleet, granted, offer_all, ok, placed
 from gateway.core.request import HIGH, NORMAL, Outcome, Reason, Request, Usage
 from gateway.core.router import Policy
 from gateway.core.scheduler import Scheduler
+from gateway.core.swaps import MAX_TURN_S, SQUEEZE_AFTER_S
 
 KV_TOKENS = 4096
-TURN_LASTS_S = 400.0
-"""10 s of prefill, squared, four times over."""
+TURN_LASTS_S = MAX_TURN_S
+"""10 s of prefill, squared, four times over would be more."""
 
 ROOM_ON_A = "room in the KV cache of a, which conversations in use fill"
 
@@ -65,7 +66,14 @@ def test_a_new_conversation_waits_while_those_that_run_fill_the_cache() -> None:
     assert placed(scheduler.offer(turn(5, 5), 1.0)) == []
     assert why(scheduler, 5) == ROOM_ON_A
     assert scheduler.engines["a"].free == 2
-    assert placed(scheduler.tick(50.0)) == []
+    assert placed(scheduler.tick(1.0 + SQUEEZE_AFTER_S - 0.1)) == []
+
+
+def test_one_that_has_waited_long_takes_its_turn_though_the_engine_can_only_queue_it() -> None:
+    scheduler = of_running()
+    offer_all(scheduler, [turn(5, 5), turn(6, 6)], 1.0)
+    assert placed(scheduler.tick(1.0 + SQUEEZE_AFTER_S)) == [(5, "a")]
+    assert placed(scheduler.tick(1.0 + SQUEEZE_AFTER_S + 60.0)) == []
 
 
 def test_it_does_not_keep_the_slot_from_one_that_is_resident() -> None:
@@ -218,7 +226,7 @@ def test_turns_are_taken_by_the_clock() -> None:
     scheduler.offer(turn(6, 6, max_wait_s=1000.0), 402.0)
     now = 403.0
     ok(scheduler, 2, now)
-    for key in range(20, 61):
+    for key in range(20, 32):
         now += 9.0
         assert placed(scheduler.offer(turn(key, 2, more=20), now)) == [(key, "a")]
         now += 0.5
