@@ -123,8 +123,9 @@ class Index:
         if cached is not None and isinstance(cache, SlotCache):
             cache.delivered(request.key, grant.predicted_tokens, cached)
         elif cached is not None and isinstance(cache, PooledCache):
-            ratio = self.bytes_per_token(request, grant.model)
-            cache.delivered(request.key, int(cached * ratio / self._block_bytes))
+            blocks_a_token = self.bytes_per_token(request, grant.model) / self._block_bytes
+            unit = int(engine.facts.block_tokens * blocks_a_token)
+            cache.delivered(request.key, int(cached * blocks_a_token), unit)
         tokens = usage.prompt_tokens
         if tokens is None or tokens < _LEARN_FROM_TOKENS or not request.blocks:
             return

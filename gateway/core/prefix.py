@@ -154,8 +154,9 @@ class PooledCache:
             self._hold(run.blocks)
         self._settle()
 
-    def delivered(self, key: int, cached_blocks: int) -> None:
-        """Learn from how many whole blocks the engine had of a confirmed request that is about to end.
+    def delivered(self, key: int, cached_blocks: int, unit_blocks: int = 0) -> None:
+        """Learn from how many whole blocks the engine had of a confirmed request that is about to end. It
+        counts in units of its own of about `unit_blocks`, so that as many may be there untold.
 
         A prompt that was pending when it began teaches nothing by a miss: whoever computed it may have
         been behind it in the engine.
@@ -164,7 +165,7 @@ class PooledCache:
         if run is None or not run.marks:
             return
         resident, known = run.found.resident, run.found.resident + run.found.pending
-        if cached_blocks + _slack(resident) < resident:
+        if cached_blocks + unit_blocks + _slack(resident) < resident:
             self._lose(run.stamp_at(cached_blocks))
             # What the request itself put in cannot have displaced what it missed; what others did, can.
             self._learn(self._tree.believed - (len(run.blocks) - known))

@@ -258,3 +258,15 @@ def test_a_host_copy_that_did_not_come_halves_the_assumed_host_memory() -> None:
     ran(index, a, request(2, text(640, "y")), usage(640))
     ran(index, a, request(3, text(640, "x")), usage(640, 0), predicted=639)
     assert index.size("a") == (10, HOST_COPY_TOKENS * 4 // 256 // 2)
+
+
+def test_what_an_engine_with_large_blocks_cannot_tell_is_not_lost() -> None:
+    a = engine()
+    a.facts = facts(2, kv_tokens=64_000, block_tokens=128)
+    index = index_of(a)
+    for key, other in enumerate(("old", "older"), 10):
+        ran(index, a, request(key, text(1000, other)), usage(1000, 0))
+    prompt = text(700, "x")
+    ran(index, a, request(1, prompt), usage(700, 0))
+    ran(index, a, request(2, prompt + text(90, "y")), usage(790, 512))
+    assert index.match_tokens(a, request(3, text(1000, "older")), "m")[1] == 896
