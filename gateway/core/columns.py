@@ -99,8 +99,9 @@ class Columns:
         return list(map(add, self.base_s, map(add, map(mul, row.tokens, self.token_s), again)))
 
     def prefill_s(self, row: Row, place: int) -> float:
-        """The cost without the wait for a slot, nor what is computed again."""
-        return self.terms[place].cost_s(row.tokens[place], 0, self._share)
+        """The cost without the wait for a slot."""
+        again = max(row.resident) - row.resident[place]
+        return self.terms[place].cost_s(row.tokens[place], 0, self._share, again)
 
     def cheapest(self, costs_s: Sequence[float], random: Callable[[], float]) -> int:
         """The place of the lowest cost; ties are broken at random."""

@@ -87,8 +87,7 @@ def terms(engine: Engine, model: str, usual_rate: float) -> Terms:
 
 class Candidate(Struct, kw_only=True):
     """One engine for one request, which it would be asked for as `model`. Tokens are of the prompt;
-    `reserved` slots are not for this request. `prefill_s` is the cost without the wait for a slot,
-    nor what is computed again."""
+    `reserved` slots are not for this request. `prefill_s` is the cost without the wait for a slot."""
 
     engine: Engine
     model: str
@@ -147,7 +146,7 @@ def weigh(
             it.crowding_s = of.crowding_s
             again = resident - it.resident_tokens
             it.score = of.cost_s(it.uncached_tokens, short, waiting / count, again)
-            it.prefill_s = of.cost_s(it.uncached_tokens, 0, waiting / count)
+            it.prefill_s = it.score - it.wait_s
         elif policy == "round_robin":
             it.score = float((index - turn) % count)
         elif policy == "session":

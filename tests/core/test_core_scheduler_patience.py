@@ -31,8 +31,8 @@ def test_it_waits_as_long_as_the_prefill_that_it_would_save_and_no_longer(width:
     it = request(4, SHARED + text(100, "z"), width=width, max_wait_s=60.0)
     assert placed(scheduler.offer(it, 2.0)) == []
     due = scheduler.next_deadline()
-    # 2,944 of 3,100 tokens at the 2,000 a second that are assumed, less what more runs there.
-    assert due == pytest.approx(3.3, abs=0.1)
+    # 3,100 tokens at the 2,000 a second that are assumed, and 2,944 of them four times again.
+    assert due == pytest.approx(9.2, abs=0.1)
     assert placed(scheduler.tick(due - 0.01)) == []
     assert placed(scheduler.tick(due)) == [(4, ({"a", "b"} - {first}).pop())]
 
@@ -52,7 +52,7 @@ def test_only_time_beside_a_free_slot_counts() -> None:
     assert placed(scheduler.finish(5, Outcome.OK, NOTHING, 60.0)) == []
     due = scheduler.next_deadline()
     # What runs beside it on the other engine weighs its prefill higher there.
-    assert due == pytest.approx(62.25, abs=0.1)
+    assert due == pytest.approx(68.1, abs=0.1)
     assert placed(scheduler.tick(due)) == [(4, other)]
 
 
@@ -70,8 +70,8 @@ def test_it_is_counted_anew_when_a_slot_elsewhere_frees_again() -> None:
     scheduler.offer(request(4, SHARED + text(100, "z")), 2.0)
     offer_all(scheduler, [request(5), request(6)], 2.1)
     assert placed(ok(scheduler, 5, 8.9)) == []
-    assert placed(scheduler.tick(10.0)) == []
-    assert placed(scheduler.tick(12.0)) == [(4, other)]
+    assert placed(scheduler.tick(12.0)) == []
+    assert placed(scheduler.tick(18.0)) == [(4, other)]
 
 
 def test_other_policies_wait_for_their_engine() -> None:
