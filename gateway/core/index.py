@@ -123,11 +123,13 @@ class Index:
         if cached is not None and isinstance(cache, SlotCache):
             cache.delivered(request.key, grant.predicted_tokens, cached)
         elif cached is not None and isinstance(cache, PooledCache):
-            blocks_a_token = self.bytes_per_token(request, grant.model) / self._block_bytes
+            # Prompts differ in bytes per token by more than evictions show.
+            tokens = usage.prompt_tokens or request.prompt_bytes / self.bytes_per_token(request, grant.model)
+            blocks_a_token = request.prompt_bytes / max(1.0, tokens) / self._block_bytes
             unit = int(engine.facts.block_tokens * blocks_a_token)
             cache.delivered(request.key, int(cached * blocks_a_token), unit)
-        tokens = usage.prompt_tokens
-        if tokens is None or tokens < _LEARN_FROM_TOKENS or not request.blocks:
+        tokens = usage.prompt_tokens or 0
+        if tokens < _LEARN_FROM_TOKENS or not request.blocks:
             return
         if request.token_ids or request.prompts > 1:
             return
