@@ -168,6 +168,32 @@ def test_a_model_larger_than_the_free_space_is_not_begun(
         recipes.assemble_model()
 
 
+@pytest.mark.parametrize(("loads", "expected"), [(False, "SIMULATED"), (True, "llama-server from PATH")])
+def test_an_engine_that_dies_as_it_loads_the_model_is_not_used(
+    nothing_installed: Path,
+    model_wheel: ModelWheel,
+    monkeypatch: pytest.MonkeyPatch,
+    loads: bool,
+    expected: str,
+) -> None:
+    monkeypatch.setattr(recipes, "is_installed", lambda module: module == MODEL_WHEEL)
+    program = nothing_installed / "llama-server"
+    script = nothing_installed / "serve.py"
+    script.write_text(
+        "import sys\n"
+        "from http.server import BaseHTTPRequestHandler, HTTPServer\n"
+        "class Healthy(BaseHTTPRequestHandler):\n"
+        "    def do_GET(self):\n"
+        "        self.send_response(200)\n"
+        "        self.end_headers()\n"
+        "HTTPServer(('127.0.0.1', int(sys.argv[1])), Healthy).serve_forever()\n"
+    )
+    run = f'exec {sys.executable} {script} "$8"' if loads else "kill -ILL $$"
+    program.write_text(f'#!/bin/sh\n[ "$1" = --version ] && exit 0\n{run}\n')
+    program.chmod(0o755)
+    assert recipes.find_running().what.startswith(expected)
+
+
 def test_a_relative_cache_directory_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", "cache")
     assert recipes.model_file() == Path.home() / ".cache" / "prefix-gateway" / "gemma-3-270m.gguf"

@@ -41,7 +41,7 @@ def demo(once: bool, engines: int) -> None:
 
     Exit 0 if every request succeeded and all later turns hit the cache.
     """
-    sys.exit(run(recipes.find(), engines=engines, once=once, size=Size()))
+    sys.exit(run(recipes.find_running(), engines=engines, once=once, size=Size()))
 
 
 def run(recipe: Recipe, *, engines: int, once: bool, size: Size) -> int:

@@ -13,7 +13,7 @@ from gateway.demo import recipes
 
 @pytest.fixture(scope="session")
 def engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[RealEngine]]:
-    recipe = recipes.find()
+    recipe = recipes.find_running()
     if recipe.model != MODEL:
         pytest.skip(f"no real engine here: {recipe.what}")
     recipe.prepare()
