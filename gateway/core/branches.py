@@ -69,10 +69,7 @@ class Recency:
         self.edge = self._ends.older = self._ends.newer = self._ends
 
     def __iter__(self) -> Iterator[Branch]:
-        branch = self._ends.newer
-        while branch is not self._ends:
-            yield branch
-            branch = branch.newer
+        return self._since(self._ends.newer)
 
     @property
     def oldest(self) -> Branch:
@@ -85,10 +82,7 @@ class Recency:
 
     def believed_ones(self) -> Iterator[Branch]:
         """Those of which a block is believed to be in the engine, the least recently used first."""
-        branch = self.edge
-        while branch is not self._ends:
-            yield branch
-            branch = branch.newer
+        return self._since(self.edge)
 
     def touch(self, branch: Branch) -> None:
         """Make a branch, new or known, the most recently used; all of it is believed."""
@@ -119,6 +113,11 @@ class Recency:
         self.remove(branch)
         branch.stamp = self.edge.older.stamp
         self._insert(branch, self.edge)
+
+    def _since(self, branch: Branch) -> Iterator[Branch]:
+        while branch is not self._ends:
+            yield branch
+            branch = branch.newer
 
     @staticmethod
     def _insert(branch: Branch, newer: Branch) -> None:

@@ -10,8 +10,6 @@ from gateway.core.router import AGAIN, Terms, terms, usual_rate
 Taker = tuple[Engine, str]
 """An engine and the model that it would be asked for."""
 
-_shown = attrgetter("prefill_tokens_per_s")
-
 _load = attrgetter(
     "in_flight",
     "cooling_width",
@@ -52,11 +50,10 @@ class Columns:
         self.engines = [engine for engine, _ in takers]
         self._version_of = version_of
         self._share = 0.0
-        self._shown = list(map(_shown, self.engines))
         self._loads = list(map(_load, self.engines))
         self._usual_rate = usual_rate(self.engines)
         self._reserved = [0] * len(takers)
-        self.terms: list[Terms] = [terms(engine, model, self._usual_rate) for engine, model in takers]
+        self.terms: list[Terms] = [terms(engine, self._usual_rate) for engine in self.engines]
         self.versions: list[int] = []
         self.base_s = [0.0] * len(takers)
         self.token_s = [0.0] * len(takers)
@@ -119,20 +116,16 @@ class Columns:
             return set()
         self._loads = loads
         changed = {place for place, load in enumerate(loads) if load != before[place]}
-        shown = list(map(_shown, self.engines))
-        if shown != self._shown:
-            self._shown = shown
-            changed |= self._follow(usual_rate(self.engines))
-        return changed
+        return changed | self._follow(usual_rate(self.engines))
 
     def _follow(self, rate: float) -> set[int]:
-        """Engines that have shown no rate of their own."""
+        """Engines that have shown no prefill rate of their own, if `rate` is another than before."""
         if rate == self._usual_rate:
             return set()
         self._usual_rate = rate
         for it in self.terms:
             it.usual_rate = rate
-        return {place for place, shown in enumerate(self._shown) if not shown}
+        return {place for place, engine in enumerate(self.engines) if not engine.prefill_tokens_per_s}
 
     def _fill(self, place: int) -> None:
         it = self.terms[place]

@@ -57,21 +57,17 @@ class Index:
         """Changes whenever a match on the engine could come out differently."""
         return self._fitted[engine] + self._caches[engine].version
 
-    def match_tokens(self, engine: Engine, request: Request, model: str) -> tuple[int, int, int, object]:
-        """(prompt, resident, pending) tokens of `request` on `engine`, predicted, and the leaf of the match.
-
-        Floored to the engine's KV block and to prompt - 1: an engine always computes the last token
-        (vLLM `v1/core/kv_cache_manager.py`; llama.cpp likewise).
-        """
-        return self.match(engine, self.prompt(request, model))
-
     def prompt(self, request: Request, model: str) -> Prompt:
         """What a match needs of a request, whatever the engine."""
         ratio = self.bytes_per_token(request, model)
         return Prompt(request.blocks_of(model), ratio, max(1, math.ceil(request.prompt_bytes / ratio)))
 
     def match(self, engine: Engine, prompt: Prompt) -> tuple[int, int, int, object]:
-        """`match_tokens` of what `prompt` was made of."""
+        """(prompt, resident, pending) tokens of `prompt` on `engine`, predicted, and the leaf of the match.
+
+        Floored to the engine's KV block and to prompt - 1: an engine always computes the last token
+        (vLLM `v1/core/kv_cache_manager.py`; llama.cpp likewise).
+        """
         blocks, ratio, tokens = prompt.blocks, prompt.bytes_per_token, prompt.tokens
         if not blocks:
             return tokens, 0, 0, None

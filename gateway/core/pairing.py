@@ -99,8 +99,10 @@ class Pairing:
     def serve_widthless(self, now: float) -> list[Decision]:
         """Grant those who wait for an engine but need no slot, once there is one."""
         granted: list[Decision] = []
-        self._placing.begin_looks(len(self._queue) - 1)
-        for waiting in [it for it in self._queue if it.request.width == 0]:
+        widthless = [it for it in self._queue if it.request.width == 0]
+        if widthless:
+            self._placing.begin_looks(len(self._queue) - 1)
+        for waiting in widthless:
             self._serve(waiting, {}, now, granted)
         return granted
 
@@ -170,12 +172,10 @@ class Pairing:
         waited_s = now - waiting.since
         if self._admits(entry, best, waited_s, now):
             return best
-        open_to_it = [
-            engine
+        if not any(
+            engine is not best and _is_open(engine, ahead) and not self._is_shut_to(entry, engine)
             for engine in self._engines.values()
-            if engine is not best and _is_open(engine, ahead) and not self._is_shut_to(entry, engine)
-        ]
-        if not open_to_it:
+        ):
             return None
         others = [it.engine for it in self._placing.with_room(entry, ahead) if it.engine is not best]
         return next((engine for engine in others if self._admits(entry, engine, waited_s, now)), None)
@@ -187,8 +187,7 @@ class Pairing:
         return missing_bytes >= self._kept_out.get(engine.name, math.inf)
 
     def _admits(self, entry: Entry, engine: Engine, waited_s: float, now: float) -> bool:
-        weighed = self._placing.policy == "cost" and entry.request.width > 0
-        seen = entry.seen.get(engine.name) if weighed else None
+        seen = entry.seen.get(engine.name) if self._placing.may_keep_out(entry.request) else None
         if seen is None or seen.uncached < MOSTLY:
             return True
         if self._is_shut_to(entry, engine):

@@ -10,7 +10,7 @@ from gateway.core import router
 from gateway.core.admission import Waiting
 from gateway.core.columns import Columns, Row
 from gateway.core.engine import DEFAULT_SLOT_S, Engine
-from gateway.core.index import Index
+from gateway.core.index import Index, Prompt
 from gateway.core.pools import Affinity
 from gateway.core.request import Grant, Request, Route
 from gateway.core.router import Candidate, Policy
@@ -120,6 +120,10 @@ class Placing:
         """The request was granted an engine that is asked for `model`."""
         self._affinity.placed(entry.request, model)
 
+    def may_keep_out(self, request: Request) -> bool:
+        """Whether it may be made to wait for room in an engine's cache (`swaps`)."""
+        return self.policy == "cost" and request.width > 0
+
     def is_served(self, entry: Entry) -> bool:
         """Whether an engine that takes requests now may have this one."""
         return any(True for _ in self._takers(entry.models, entry.excluded))
@@ -135,8 +139,9 @@ class Placing:
     def candidates(self, entry: Entry, ahead: Mapping[str, int] = NOBODY) -> list[Candidate]:
         """Every engine that may have the request now. `ahead`: width that waits for an engine before it."""
         out: list[Candidate] = []
+        prompts: dict[str, Prompt] = {}
         for engine, model in self._takers(entry.models, entry.excluded):
-            seen = self._see(entry, engine, model)
+            seen = self._see(entry, engine, model, self._index.version(engine.name), prompts)
             out.append(
                 Candidate(
                     engine=engine,
@@ -312,16 +317,11 @@ class Placing:
             row.tokens = [0] * len(columns.takers)
             row.resident = row.tokens.copy()
         if row.versions != columns.versions:
-            prompt, of = None, ""
+            prompts: dict[str, Prompt] = {}
             for place, version in enumerate(columns.versions):
                 if version != row.versions[place]:
                     engine, model = columns.takers[place]
-                    seen = entry.seen.get(engine.name)
-                    if seen is None or seen.version != version or seen.model != model:
-                        if prompt is None or model != of:
-                            prompt, of = self._index.prompt(entry.request, model), model
-                        seen = Seen(version, model, *self._index.match(engine, prompt))
-                        entry.seen[engine.name] = seen
+                    seen = self._see(entry, engine, model, version, prompts)
                     row.tokens[place] = seen.uncached_tokens
                     row.resident[place] = seen.resident_tokens
             row.versions = columns.versions.copy()
@@ -347,11 +347,15 @@ class Placing:
                         yield engine, model
                         break
 
-    def _see(self, entry: Entry, engine: Engine, model: str) -> Seen:
-        version = self._index.version(engine.name)
+    def _see(
+        self, entry: Entry, engine: Engine, model: str, version: int, prompts: dict[str, Prompt]
+    ) -> Seen:
+        """What the engine holds as of `version` of the index; `prompts`: by model, filled as needed."""
         seen = entry.seen.get(engine.name)
         if seen is None or seen.version != version or seen.model != model:
-            seen = Seen(version, model, *self._index.match_tokens(engine, entry.request, model))
+            if model not in prompts:
+                prompts[model] = self._index.prompt(entry.request, model)
+            seen = Seen(version, model, *self._index.match(engine, prompts[model]))
             entry.seen[engine.name] = seen
         return seen
 

@@ -51,7 +51,6 @@ class Terms(Struct):
     prefill rate that the engine has not shown."""
 
     engine: Engine
-    model: str
     usual_rate: float
     rate_tokens_per_s: float = 1.0
     ahead_s: float = 0.0
@@ -79,8 +78,8 @@ class Terms(Struct):
         return cost_s + short * self.slot_wait_s if short > 0 else cost_s
 
 
-def terms(engine: Engine, model: str, usual_rate: float) -> Terms:
-    made = Terms(engine, model, usual_rate)
+def terms(engine: Engine, usual_rate: float) -> Terms:
+    made = Terms(engine, usual_rate)
     made.refresh()
     return made
 
@@ -137,7 +136,7 @@ def weigh(
     for index, it in enumerate(candidates):
         engine = it.engine
         if policy == "cost":
-            of = terms(engine, it.model, rate)
+            of = terms(engine, rate)
             short = missing(engine, request.width, it.reserved)
             it.wait_s = short * of.slot_wait_s
             it.prefill_ahead_s = of.ahead_s

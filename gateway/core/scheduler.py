@@ -232,8 +232,9 @@ class Scheduler:
         engine, width = chosen.engine, request.width
         if not engine.has_room(width, chosen.reserved):
             return refusals.slots_on(engine, width)
-        weighed = self.policy == "cost" and width > 0
-        if weighed and self._swaps.keeps_out(engine, request, chosen.uncached, (), now):
+        if self._placing.may_keep_out(request) and self._swaps.keeps_out(
+            engine, request, chosen.uncached, (), now
+        ):
             return refusals.room_on(engine)
         return ""
 
@@ -262,7 +263,7 @@ class Scheduler:
         it = self._placing.first(entry) if choose_all else self._among(entry, overtakes, may_wait)
         if it is None:
             return None
-        weighed = self.policy == "cost" and width > 0 and may_wait
+        weighed = may_wait and self._placing.may_keep_out(entry.request)
         admitting = self._admitting(entry, it, now) if weighed else it
         return self._grant(entry, admitting, now) if admitting else None
 

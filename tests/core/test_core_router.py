@@ -37,7 +37,7 @@ def candidate(
 
 
 def slot_wait_s(a: Engine, width: int, reserved: int) -> float:
-    return missing(a, width, reserved) * terms(a, "m", USUAL).slot_wait_s
+    return missing(a, width, reserved) * terms(a, USUAL).slot_wait_s
 
 
 def scores(
@@ -60,7 +60,7 @@ def test_the_prefill_rate_of_an_engine_that_has_shown_none_is_the_mean_of_the_ot
     assert usual_rate([new]) == usual_rate([]) == DEFAULT_PREFILL_TOKENS_PER_S
     known = [engine(name, prefill_tokens_per_s=rate) for name, rate in (("a", 1000.0), ("b", 3000.0))]
     assert usual_rate([new, *known]) == 2000.0
-    assert terms(new, "m", usual_rate([new, *known])).rate_tokens_per_s == 2000.0
+    assert terms(new, usual_rate([new, *known])).rate_tokens_per_s == 2000.0
 
 
 # What an engine costs
@@ -132,7 +132,7 @@ def test_a_slow_engine_gets_what_the_fast_one_would_take_longer_for() -> None:
 
 def test_terms_follow_the_load_when_they_are_told() -> None:
     a = engine(slots=4, prefill_tokens_per_s=500.0)
-    of = terms(a, "m", USUAL)
+    of = terms(a, USUAL)
     a.lease(1, 2, 1000, 0.0)
     assert (of.free, of.ahead_s, of.busy) == (4, 0.0, 1.0)
     of.refresh()
