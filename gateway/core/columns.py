@@ -37,7 +37,7 @@ class Row:
 
 
 class Columns:
-    """A request of one slot costs `base_s[i] + tokens * token_s[i]` on engine i, and `again_s[i]` for each
+    """A request of one slot costs `base_s[i] + tokens * token_s[i]` on engine i, and `_again_s` for each
     token that another engine holds more; slots are free there while `spare[i]` is above 0.
 
     An engine's figures are taken anew where what they depend on has changed: on a fleet of hundreds most of
@@ -52,12 +52,12 @@ class Columns:
         self._share = 0.0
         self._loads = list(map(_load, self.engines))
         self._usual_rate = usual_rate(self.engines)
+        self._again_s = AGAIN / self._usual_rate
         self._reserved = [0] * len(takers)
         self.terms: list[Terms] = [terms(engine, self._usual_rate) for engine in self.engines]
         self.versions: list[int] = []
         self.base_s = [0.0] * len(takers)
         self.token_s = [0.0] * len(takers)
-        self.again_s = [0.0] * len(takers)
         self.spare = [0] * len(takers)
         for place in range(len(takers)):
             self._fill(place)
@@ -65,14 +65,15 @@ class Columns:
     def begin(self, waiting: int) -> None:
         """Everything as it is now: `waiting` requests wait, none of them before another yet."""
         self.versions = list(map(self._version_of, self.at))
+        before = self._usual_rate
         changed = self._changed()
         for place in changed:
             self.terms[place].refresh()
         changed.update(place for place, width in enumerate(self._reserved) if width)
         share = waiting / max(1, len(self.takers))
-        if share != self._share:
+        if share != self._share or self._usual_rate != before:
             self._share = share
-            self.token_s = [(it.busy + share) / it.rate_tokens_per_s for it in self.terms]
+            self.token_s = [it.token_s(share) for it in self.terms]
         for place in changed:
             self._reserved[place] = 0
             self._fill(place)
@@ -92,7 +93,7 @@ class Columns:
 
     def costs_s(self, row: Row) -> list[float]:
         most = max(row.resident)
-        again = map(mul, map(most.__sub__, row.resident), self.again_s)
+        again = [(most - resident) * self._again_s for resident in row.resident]
         return list(map(add, self.base_s, map(add, map(mul, row.tokens, self.token_s), again)))
 
     def prefill_s(self, row: Row, place: int) -> float:
@@ -123,6 +124,7 @@ class Columns:
         if rate == self._usual_rate:
             return set()
         self._usual_rate = rate
+        self._again_s = AGAIN / rate
         for it in self.terms:
             it.usual_rate = rate
         return {place for place, engine in enumerate(self.engines) if not engine.prefill_tokens_per_s}
@@ -132,5 +134,4 @@ class Columns:
         self.spare[place] = it.free - self._reserved[place]
         short = 1 - self.spare[place]
         self.base_s[place] = it.cost_s(0, short, self._share)
-        self.again_s[place] = AGAIN / it.rate_tokens_per_s
-        self.token_s[place] = (it.busy + self._share) / it.rate_tokens_per_s
+        self.token_s[place] = it.token_s(self._share)

@@ -3,9 +3,9 @@
 Late binding in order of arrival loses a large part of the hits at saturation, and patience that runs
 while others are served loses them too (closed-loop simulation on agent traces, `docs/routing.md`). So a
 free slot goes to those whose best engine has it, in the order of arrival plus `AGING` times the prefill:
-what is resident is served before it is evicted, and nobody is overtaken for ever. Where as many wait as
-there are slots, no order answers all of them soon; the late then let the others go first for a while, so
-that some are served in time instead of none.
+what is resident is served before it is evicted, and nobody is overtaken for ever. In a crowded queue
+no order answers all of them soon; the late then let the others go first for a while, so that some are
+served in time instead of none.
 """
 
 import math
@@ -32,8 +32,11 @@ AGING = 10.0
 LATE_S = 2.0
 """Whoever has waited longer cannot be answered promptly any more."""
 
-LATE_UNTIL_S = 20.0
-"""So long, while every slot has somebody waiting for it, the late let those go first who are not."""
+LATE_UNTIL_S = 30.0
+"""So long, while a queue is crowded, the late let those go first who are not."""
+
+CROWDED = 0.75
+"""Waiting requests for each slot from which a queue is crowded: no order answers all of them soon."""
 
 
 class Pairing:
@@ -140,7 +143,7 @@ class Pairing:
         if self._placing.policy != "cost":
             return window
         slots = sum(engine.usable for engine in self._engines.values() if engine.accepting)
-        return _soonest_first(window, now, is_crowded=len(self._queue) >= slots)
+        return _soonest_first(window, now, is_crowded=len(self._queue) >= CROWDED * slots)
 
     def _serve(
         self, waiting: Waiting, ahead: dict[str, int], now: float, granted: list[Decision]

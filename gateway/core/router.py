@@ -1,15 +1,19 @@
 """Choosing an engine: pure functions of what is known now. Nothing here changes anything.
 
-The cost is in predicted seconds. With P the engine's prefill rate, S its slots and N the number of
-engines that could serve the request, and R the requests running there now and on average of the last minute:
+The cost is in predicted seconds. With P the engine's prefill rate and U the mean of all engines', N the
+number of engines that could serve the request, and R the requests running there now and on average of the
+last minute:
 
-    wait + prefill accepted there / P + uncached / P x (1 + R / 4 + waiting / N)
-         + what another engine holds more of it / P x AGAIN
+    wait for a slot x WAITING + (prefill accepted there + uncached) / P
+         + uncached / U x (R / 4 + waiting / N)
+         + what another engine holds more of it / U x AGAIN
          + CROWDING_S x requests running there
 
 A prefill delays every request it is batched with and everyone who waits, so it is weighed for them all;
-that weight decided more than any other part of the rule in a closed-loop simulation on agent traces. A
-prefix attracts by the seconds that it saves and no more, so one that all requests share spreads under load.
+that weight decided more than any other part of the rule in a closed-loop simulation on agent traces. What a
+request does to others is reckoned at the mean rate: at the engine's own, a slow engine would take nobody
+while those who wait for the fast ones stand in line. A prefix attracts by the seconds that it saves and no
+more, so one that all requests share spreads under load. All constants: `docs/routing.md`.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,9 +32,12 @@ DEFAULT_PREFILL_TOKENS_PER_S = 2000.0
 """Prefill rate assumed until some engine has shown one; then the mean of those that have."""
 
 
-CROWDING_S = 0.05
+CROWDING_S = 0.2
 """What each request that runs on an engine costs one more there: it decides where all else is equal, so that
 requests that share one prefix do not pile up on its first holder."""
+
+WAITING = 2.0
+"""A predicted wait for a slot weighs so much: the session's next turns would stand in the same line."""
 
 
 AGAIN = 4.0
@@ -46,15 +53,15 @@ def usual_rate(engines: Sequence[Engine]) -> float:
 
 
 class Terms(Struct):
-    """What an engine costs whoever is put there now, whatever the prompt. `busy` weighs a prefill for those
-    it would be batched with; `slot_wait_s` is for each slot that is missing; `usual_rate` stands in for a
-    prefill rate that the engine has not shown."""
+    """What an engine costs whoever is put there now, whatever the prompt. `batched` weighs a prefill for
+    those it would be batched with; `slot_wait_s` is for each slot that is missing. At `usual_rate`, that of
+    all engines, delays of others are reckoned; it stands in for a rate that the engine has not shown."""
 
     engine: Engine
     usual_rate: float
     rate_tokens_per_s: float = 1.0
     ahead_s: float = 0.0
-    busy: float = 1.0
+    batched: float = 0.0
     slot_wait_s: float = 0.0
     crowding_s: float = 0.0
     free: int = 0
@@ -64,7 +71,7 @@ class Terms(Struct):
         engine = self.engine
         self.rate_tokens_per_s = engine.prefill_tokens_per_s or self.usual_rate
         self.ahead_s = engine.pending_prefill_tokens / self.rate_tokens_per_s
-        self.busy = 1.0 + (engine.in_flight + engine.in_flight_average) / 4
+        self.batched = (engine.in_flight + engine.in_flight_average) / 4
         self.slot_wait_s = (engine.slot_s or DEFAULT_SLOT_S) / max(1, engine.usable)
         self.crowding_s = CROWDING_S * engine.in_flight
         self.free = engine.free
@@ -72,10 +79,13 @@ class Terms(Struct):
     def cost_s(self, uncached_tokens: int, short: int, waiting_share: float, again_tokens: int = 0) -> float:
         """`short` slots are missing; `waiting_share` others wait for each engine; `again_tokens` of what is
         to be computed are resident on another engine."""
-        own_s = uncached_tokens / self.rate_tokens_per_s
-        again_s = again_tokens / self.rate_tokens_per_s
-        cost_s = self.ahead_s + own_s * (self.busy + waiting_share) + again_s * AGAIN + self.crowding_s
-        return cost_s + short * self.slot_wait_s if short > 0 else cost_s
+        others_s = again_tokens * AGAIN / self.usual_rate
+        cost_s = self.ahead_s + uncached_tokens * self.token_s(waiting_share) + others_s + self.crowding_s
+        return cost_s + short * self.slot_wait_s * WAITING if short > 0 else cost_s
+
+    def token_s(self, waiting_share: float) -> float:
+        """What each token costs that is to be computed, for the request itself and for others."""
+        return 1.0 / self.rate_tokens_per_s + (self.batched + waiting_share) / self.usual_rate
 
 
 def terms(engine: Engine, usual_rate: float) -> Terms:
@@ -141,11 +151,11 @@ def weigh(
             it.wait_s = short * of.slot_wait_s
             it.prefill_ahead_s = of.ahead_s
             it.own_prefill_s = it.uncached_tokens / of.rate_tokens_per_s
-            it.weight = of.busy + waiting / count
+            it.weight = of.token_s(waiting / count) * of.rate_tokens_per_s
             it.crowding_s = of.crowding_s
             again = resident - it.resident_tokens
             it.score = of.cost_s(it.uncached_tokens, short, waiting / count, again)
-            it.prefill_s = it.score - it.wait_s
+            it.prefill_s = it.score - it.wait_s * WAITING
         elif policy == "round_robin":
             it.score = float((index - turn) % count)
         elif policy == "session":

@@ -139,14 +139,14 @@ def test_one_that_shows_a_rate_changes_what_is_usual_for_the_others(rate: float)
     assert it.costs_s(row(1000, 1000)) == [1000 / rate, 1000 / rate]
 
 
-def test_who_waits_before_costs_a_slot_time_each_once_nothing_is_spare() -> None:
+def test_who_waits_before_costs_two_slot_times_each_once_nothing_is_spare() -> None:
     a = engine(slots=2, prefill_tokens_per_s=1000.0, slot_s=4.0)
     it = columns(a)
     assert (it.costs_s(row(500)), it.spare) == ([0.5], [2])
     it.reserve(0, 2)
-    assert (it.costs_s(row(500)), it.spare) == ([2.5], [0])
+    assert (it.costs_s(row(500)), it.spare) == ([4.5], [0])
     it.reserve(0, 1)
-    assert (it.costs_s(row(500)), it.spare) == ([4.5], [-1])
+    assert (it.costs_s(row(500)), it.spare) == ([8.5], [-1])
     it.begin(0)
     assert (it.costs_s(row(500)), it.spare) == ([0.5], [2])
 

@@ -108,7 +108,7 @@ def waited(*since: float, slots: int = 1) -> Scheduler:
     return scheduler
 
 
-def test_where_as_many_wait_as_there_are_slots_the_late_let_the_others_go_first() -> None:
+def test_in_a_crowded_queue_the_late_let_the_others_go_first() -> None:
     assert next_ones(waited(0.0, 1.0, 8.0), 100, 9.0, 3) == [3, 1, 2]
 
 
@@ -118,7 +118,7 @@ def test_whoever_has_waited_long_enough_goes_first_again() -> None:
 
 
 def test_where_fewer_wait_nobody_lets_another_go_first() -> None:
-    assert next_ones(waited(0.0, 1.0, 8.0, slots=4), 100, 9.0, 3) == [1, 2, 3]
+    assert next_ones(waited(0.0, 1.0, 8.0, slots=5), 100, 9.0, 3) == [1, 2, 3]
 
 
 # What is looked at

@@ -10,6 +10,7 @@ from gateway.core.router import (
     CROWDING_S,
     DEFAULT_PREFILL_TOKENS_PER_S,
     POLICIES,
+    WAITING,
     Candidate,
     Policy,
     missing,
@@ -91,10 +92,10 @@ def test_cost_is_wait_and_prefill_ahead_and_ones_own_prefill_for_all_it_delays()
     assert it.wait_s == 2 * 2.0 / 4
     assert it.prefill_ahead_s == 0.5
     assert it.own_prefill_s == 1.0
-    assert it.weight == 1 + (3 + 1) / 4 + 6 / 2
+    assert it.weight == 1 + ((3 + 1) / 4 + 6 / 2) * 500.0 / USUAL
     assert it.crowding_s == 3 * CROWDING_S
-    assert it.prefill_s == pytest.approx(0.5 + 5.0 + 0.15)
-    assert it.score == pytest.approx(it.prefill_s + 1.0)
+    assert it.prefill_s == pytest.approx(0.5 + it.weight + it.crowding_s)
+    assert it.score == pytest.approx(it.prefill_s + WAITING * it.wait_s)
 
 
 def test_what_another_engine_holds_weighs_more_when_it_is_computed_again() -> None:
@@ -112,6 +113,15 @@ def test_an_engine_that_ran_more_lately_is_worth_less() -> None:
     busy, quiet = engine("busy", in_flight_average=4.0), engine("quiet")
     assert best("cost", [candidate(busy), candidate(quiet)]) == "quiet"
     assert scores("cost", [candidate(busy), candidate(quiet)]) == [2.0, 1.0]
+
+
+def test_what_a_request_does_to_others_is_reckoned_at_the_mean_rate_of_all() -> None:
+    """At its own rate a slow engine would take nobody."""
+    fast = engine("fast", prefill_tokens_per_s=1900.0, in_flight_average=4.0)
+    slow = engine("slow", prefill_tokens_per_s=100.0, in_flight_average=4.0)
+    both = [candidate(fast, resident=500), candidate(slow)]
+    again = 500 * AGAIN / USUAL
+    assert scores("cost", both) == pytest.approx([500 / 1900 + 0.5, 1000 / 100 + 1.0 + again])
 
 
 def test_where_all_else_is_equal_the_less_crowded_engine_wins() -> None:
@@ -134,9 +144,9 @@ def test_terms_follow_the_load_when_they_are_told() -> None:
     a = engine(slots=4, prefill_tokens_per_s=500.0)
     of = terms(a, USUAL)
     a.lease(1, 2, 1000, 0.0)
-    assert (of.free, of.ahead_s, of.busy) == (4, 0.0, 1.0)
+    assert (of.free, of.ahead_s, of.batched) == (4, 0.0, 0.0)
     of.refresh()
-    assert (of.free, of.ahead_s, of.busy) == (2, 2.0, 1.5)
+    assert (of.free, of.ahead_s, of.batched) == (2, 2.0, 0.5)
 
 
 # Which is chosen
@@ -152,7 +162,7 @@ def test_a_prefix_wins_between_idle_engines_and_loses_to_a_long_wait() -> None:
     holder, other = engine("holder"), engine("other")
     assert best("cost", [candidate(holder, resident=900), candidate(other)]) == "holder"
     holder.lease(1, 2, 0, 0.0)
-    holder.slot_s = 8.0
+    holder.slot_s = 3.0
     assert best("cost", [candidate(holder, resident=900), candidate(other)]) == "holder"
     holder.slot_s = 20.0
     assert best("cost", [candidate(holder, resident=900), candidate(other)]) == "other"

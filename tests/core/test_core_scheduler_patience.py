@@ -31,8 +31,9 @@ def test_it_waits_as_long_as_the_prefill_that_it_would_save_and_no_longer(width:
     it = request(4, SHARED + text(100, "z"), width=width, max_wait_s=60.0)
     assert placed(scheduler.offer(it, 2.0)) == []
     due = scheduler.next_deadline()
-    # 3,100 tokens at the 2,000 a second that are assumed, and 2,944 of them four times again.
-    assert due == pytest.approx(9.2, abs=0.1)
+    # 3,100 tokens at the 2,000 a second that are assumed, and 2,944 of them four times again,
+    # less what the two that run there crowd it.
+    assert due == pytest.approx(8.9, abs=0.1)
     assert placed(scheduler.tick(due - 0.01)) == []
     assert placed(scheduler.tick(due)) == [(4, ({"a", "b"} - {first}).pop())]
 
@@ -52,7 +53,7 @@ def test_only_time_beside_a_free_slot_counts() -> None:
     assert placed(scheduler.finish(5, Outcome.OK, NOTHING, 60.0)) == []
     due = scheduler.next_deadline()
     # What runs beside it on the other engine weighs its prefill higher there.
-    assert due == pytest.approx(68.1, abs=0.1)
+    assert due == pytest.approx(68.0, abs=0.1)
     assert placed(scheduler.tick(due)) == [(4, other)]
 
 
