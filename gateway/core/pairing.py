@@ -35,8 +35,9 @@ LATE_S = 2.0
 LATE_UNTIL_S = 30.0
 """So long, while a queue is crowded, the late let those go first who are not."""
 
-CROWDED = 0.75
-"""Waiting requests for each slot from which a queue is crowded: no order answers all of them soon."""
+CROWDED = 0.65
+"""Waiting requests for each slot from which a queue is crowded: no order answers all of them soon. Fewer buy
+goodput with TTFT p90 (`benchmarks/plans/README.md`)."""
 
 
 class Pairing:
