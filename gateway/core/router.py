@@ -7,7 +7,7 @@ last minute:
     wait for a slot x WAITING + (prefill accepted there + uncached) / P
          + uncached / U x (R / 4 + waiting / N)
          + what another engine holds more of it / U x AGAIN
-         + CROWDING_S x requests running there
+         + min(CROWDING_S, CROWDING_TOKENS / P) x requests running there
 
 A prefill delays every request it is batched with and everyone who waits, so it is weighed for them all;
 that weight decided more than any other part of the rule in a closed-loop simulation on agent traces. What a
@@ -35,6 +35,9 @@ DEFAULT_PREFILL_TOKENS_PER_S = 2000.0
 CROWDING_S = 0.2
 """What each request that runs on an engine costs one more there: it decides where all else is equal, so that
 requests that share one prefix do not pile up on its first holder."""
+
+CROWDING_TOKENS = 2000
+"""No more than the prefill of so many tokens: where that is quick, conversations would move for nothing."""
 
 WAITING = 2.0
 """A predicted wait for a slot weighs so much: the session's next turns would stand in the same line."""
@@ -73,7 +76,8 @@ class Terms(Struct):
         self.ahead_s = engine.pending_prefill_tokens / self.rate_tokens_per_s
         self.batched = (engine.in_flight + engine.in_flight_average) / 4
         self.slot_wait_s = (engine.slot_s or DEFAULT_SLOT_S) / max(1, engine.usable)
-        self.crowding_s = CROWDING_S * engine.in_flight
+        crowding_s = min(CROWDING_S, CROWDING_TOKENS / self.rate_tokens_per_s)
+        self.crowding_s = crowding_s * engine.in_flight
         self.free = engine.free
 
     def cost_s(self, uncached_tokens: int, short: int, waiting_share: float, again_tokens: int = 0) -> float:
