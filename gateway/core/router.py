@@ -36,7 +36,7 @@ CROWDING_S = 0.2
 """What each request that runs on an engine costs one more there: it decides where all else is equal, so that
 requests that share one prefix do not pile up on its first holder."""
 
-CROWDING_TOKENS = 2000
+CROWDING_TOKENS = 3000
 """No more than the prefill of so many tokens: where that is quick, conversations would move for nothing."""
 
 WAITING = 2.0

@@ -133,12 +133,12 @@ def test_where_all_else_is_equal_the_less_crowded_engine_wins() -> None:
 
 
 def test_where_prefill_is_quick_a_crowd_does_not_outweigh_what_is_resident() -> None:
-    """Crowding is worth the prefill of 2,000 tokens at most, which is 20 ms here."""
+    """Crowding is worth the prefill of 3,000 tokens at most, which is 30 ms here."""
     holder, other = (engine(name, slots=4, prefill_tokens_per_s=100_000.0) for name in ("holder", "other"))
     holder.lease(1, 2, 0, 0.0)
     both = [candidate(holder, prompt=2000, resident=1500), candidate(other, prompt=2000)]
     weigh("cost", request(1), 0, both, 0, 100_000.0)
-    assert both[0].crowding_s == pytest.approx(2 * 0.02)
+    assert both[0].crowding_s == pytest.approx(2 * 0.03)
     assert both[0].score < both[1].score
 
 
