@@ -37,8 +37,8 @@ class Row:
 
 
 class Columns:
-    """A request of one slot costs `base_s[i] + tokens * token_s[i]` on engine i, and `_again_s` for each
-    token that another engine holds more; slots are free there while `spare[i]` is above 0.
+    """A request of one slot costs `base_s[i] + tokens * token_s[i]` on engine i, and `AGAIN / usual rate` for
+    each token that another engine holds more; slots are free there while `spare[i]` is above 0.
 
     An engine's figures are taken anew where what they depend on has changed: on a fleet of hundreds most of
     it is as it was at the last request.
@@ -52,7 +52,6 @@ class Columns:
         self._share = 0.0
         self._loads = list(map(_load, self.engines))
         self._usual_rate = usual_rate(self.engines)
-        self._again_s = AGAIN / self._usual_rate
         self._reserved = [0] * len(takers)
         self.terms: list[Terms] = [terms(engine, self._usual_rate) for engine in self.engines]
         self.versions: list[int] = []
@@ -93,7 +92,8 @@ class Columns:
 
     def costs_s(self, row: Row) -> list[float]:
         most = max(row.resident)
-        again = [(most - resident) * self._again_s for resident in row.resident]
+        again_s = AGAIN / self._usual_rate
+        again = [(most - resident) * again_s for resident in row.resident]
         return list(map(add, self.base_s, map(add, map(mul, row.tokens, self.token_s), again)))
 
     def prefill_s(self, row: Row, place: int) -> float:
@@ -124,7 +124,6 @@ class Columns:
         if rate == self._usual_rate:
             return set()
         self._usual_rate = rate
-        self._again_s = AGAIN / rate
         for it in self.terms:
             it.usual_rate = rate
         return {place for place, engine in enumerate(self.engines) if not engine.prefill_tokens_per_s}

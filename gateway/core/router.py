@@ -13,7 +13,7 @@ A prefill delays every request it is batched with and everyone who waits, so it 
 that weight decided more than any other part of the rule in a closed-loop simulation on agent traces. What a
 request does to others is reckoned at the mean rate: at the engine's own, a slow engine would take nobody
 while those who wait for the fast ones stand in line. A prefix attracts by the seconds that it saves and no
-more, so one that all requests share spreads under load. All constants: `docs/routing.md`.
+more, so one that all requests share spreads under load. How the constants were chosen: `docs/routing.md`.
 """
 
 from collections.abc import Callable, Sequence
@@ -41,7 +41,6 @@ CROWDING_TOKENS = 3000
 
 WAITING = 2.0
 """A predicted wait for a slot weighs so much: the session's next turns would stand in the same line."""
-
 
 AGAIN = 4.0
 """What is computed though another engine holds it weighs so much more: it is work that nobody had to do, and

@@ -44,20 +44,13 @@ class Swaps:
         self._next_at: dict[str, float] = {}
 
     def keeps_out(
-        self,
-        engine: Engine,
-        request: Request,
-        uncached: float,
-        wanted: Container[object],
-        now: float,
-        *,
-        waited_s: float = 0.0,
+        self, engine: Engine, request: Request, uncached: float, wanted: Container[object], now: float
     ) -> bool:
-        """Whether a prompt had better wait than be computed on the engine now. `uncached`: the share of it
-        that is not there; `wanted`: what other waiting requests go on from.
+        """Whether a prompt that has not waited yet had better wait than be computed on the engine now.
+        `uncached`: the share of it that is not there; `wanted`: what other waiting requests go on from.
         """
         displaced = self._displaced(engine, request, uncached, wanted, now)
-        return displaced is not _Displaced.NOTHING and not self._has_turn(engine, displaced, waited_s, now)
+        return displaced is not _Displaced.NOTHING and not self._has_turn(engine, displaced, 0.0, now)
 
     def lets_in(
         self,

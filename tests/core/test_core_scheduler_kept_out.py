@@ -22,13 +22,13 @@ from gateway.core.request import Outcome, Request, Route
 from gateway.core.scheduler import Scheduler
 
 
-def one_with_a_resident_and_a_running_one() -> Scheduler:
-    scheduler = fleet("a", slots=8)
-    discovered(scheduler, "a", facts(8, kv_tokens=8000))
-    offer_all(scheduler, [request(1, text(3000, "c1")), request(2, text(3000, "c2"))], 1.0)
+def one_with_a_resident_and_a_running_one(slots: int = 8, tokens: int = 3000) -> Scheduler:
+    scheduler = fleet("a", slots=slots)
+    discovered(scheduler, "a", facts(slots, kv_tokens=8000))
+    offer_all(scheduler, [request(1, text(tokens, "c1")), request(2, text(tokens, "c2"))], 1.0)
     for key in (1, 2):
         scheduler.first_token(key, 1.0)
-    ok(scheduler, 1, 1.0, usage(3000, 0, 10))
+    ok(scheduler, 1, 1.0, usage(tokens, 0, 10))
     return scheduler
 
 
@@ -43,12 +43,7 @@ def test_a_resident_one_is_found_behind_however_many_are_kept_out(kept_out: int)
 
 
 def test_a_full_engine_does_not_stand_idle_beside_one_that_is_kept_out() -> None:
-    scheduler = fleet("a", slots=2)
-    discovered(scheduler, "a", facts(2, kv_tokens=8000))
-    offer_all(scheduler, [request(1, text(2500, "c1")), request(2, text(2500, "c2"))], 1.0)
-    for key in (1, 2):
-        scheduler.first_token(key, 1.0)
-    ok(scheduler, 1, 1.0, usage(2500, 0, 1))
+    scheduler = one_with_a_resident_and_a_running_one(slots=2, tokens=2500)
     scheduler.offer(request(3, text(5600, "new")), 2.0)
     assert placed(scheduler.offer(request(4, text(2500, "c1") + text(50, "z")), 10.0)) == [(4, "a")]
     assert scheduler.idle_while_waiting_s("a", 20.0) == 8.0
