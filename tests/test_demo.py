@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from gateway.cli import cli
 from gateway.demo import recipes, run
 from gateway.demo.agents import Size, Target, play
-from gateway.demo.fleet import fleet
+from gateway.demo.fleet import find_running, fleet
 from gateway.demo.recipes import Binary, DemoError, Recipe
 from gateway.sim.server import SimEngine
 from gateway.sim.settings import SimSettings
@@ -191,7 +191,7 @@ def test_an_engine_that_dies_as_it_loads_the_model_is_not_used(
     run = f'exec {sys.executable} {script} "$8"' if loads else "kill -ILL $$"
     program.write_text(f'#!/bin/sh\n[ "$1" = --version ] && exit 0\n{run}\n')
     program.chmod(0o755)
-    assert recipes.find_running().what.startswith(expected)
+    assert find_running().what.startswith(expected)
 
 
 def test_a_relative_cache_directory_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:

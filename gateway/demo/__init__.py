@@ -21,7 +21,7 @@ from gateway.app import Gateway
 from gateway.core.engine import Health
 from gateway.demo import recipes, report
 from gateway.demo.agents import Played, Size, Target, play
-from gateway.demo.fleet import EngineProcess, fleet, is_free
+from gateway.demo.fleet import EngineProcess, find_running, fleet, is_free
 from gateway.demo.recipes import DemoError, Recipe
 
 API_PORT, ADMIN_PORT = 8900, 8901
@@ -41,7 +41,7 @@ def demo(once: bool, engines: int) -> None:
 
     Exit 0 if every request succeeded and all later turns hit the cache.
     """
-    sys.exit(run(recipes.find_running(), engines=engines, once=once, size=Size()))
+    sys.exit(run(find_running(), engines=engines, once=once, size=Size()))
 
 
 def run(recipe: Recipe, *, engines: int, once: bool, size: Size) -> int:

