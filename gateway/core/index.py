@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from gateway.core.blocks import BLOCK_BYTES
 from gateway.core.engine import Engine, Residency
+from gateway.core.lengths import Lengths, Ruler
 from gateway.core.prefix import EngineCache, PooledCache
 from gateway.core.request import Grant, Request, Usage
 from gateway.core.slotcache import SlotCache
@@ -28,10 +29,10 @@ _FITS_APART = 1 << 48
 
 
 class Prompt(Struct, frozen=True):
-    """A request's chain of blocks under one model, and its length in tokens by the ratio known now."""
+    """A request's chain of blocks under one model, and its length in tokens as it is known now."""
 
     blocks: tuple[int, ...]
-    bytes_per_token: float
+    ruler: Ruler
     tokens: int
 
 
@@ -40,6 +41,7 @@ class Index:
 
     def __init__(self, engines: Mapping[str, Engine], block_bytes: int = BLOCK_BYTES) -> None:
         self._block_bytes = block_bytes
+        self._lengths = Lengths(block_bytes)
         self._bytes_per_token: dict[str, float] = {}
         self._bounded_at: dict[str, float] = {}
         self._engines = engines
@@ -59,8 +61,10 @@ class Index:
 
     def prompt(self, request: Request, model: str) -> Prompt:
         """What a match needs of a request, whatever the engine."""
-        ratio = self.bytes_per_token(request, model)
-        return Prompt(request.blocks_of(model), ratio, max(1, math.ceil(request.prompt_bytes / ratio)))
+        blocks, ratio = request.blocks_of(model), self.bytes_per_token(request, model)
+        ruler = self._lengths.ruler(blocks, ratio)
+        rest = (request.prompt_bytes - len(blocks) * self._block_bytes) / ratio
+        return Prompt(blocks, ruler, max(1, math.ceil(ruler.tokens_at(len(blocks)) + rest)))
 
     def match(self, engine: Engine, prompt: Prompt) -> tuple[int, int, int, object]:
         """(prompt, resident, pending) tokens of `prompt` on `engine`, predicted, and the leaf of the match.
@@ -68,17 +72,17 @@ class Index:
         Floored to the engine's KV block and to prompt - 1: an engine always computes the last token
         (vLLM `v1/core/kv_cache_manager.py`; llama.cpp likewise).
         """
-        blocks, ratio, tokens = prompt.blocks, prompt.bytes_per_token, prompt.tokens
+        blocks, ruler, tokens = prompt.blocks, prompt.ruler, prompt.tokens
         if not blocks:
             return tokens, 0, 0, None
         match, leaf = self._caches[engine.name].match_and_leaf(blocks)
         if not match.resident and not match.pending:
             return tokens, 0, 0, leaf
         block = engine.facts.block_tokens
-        resident = _floor(match.resident * self._block_bytes / ratio, block, tokens)
+        resident = _floor(ruler.tokens_at(match.resident), block, tokens)
         if not match.pending:
             return tokens, resident, 0, leaf
-        total = _floor((match.resident + match.pending) * self._block_bytes / ratio, block, tokens)
+        total = _floor(ruler.tokens_at(match.resident + match.pending), block, tokens)
         return tokens, resident, total - resident, leaf
 
     def unshared_tokens(self, engine: str, request: Request, model: str) -> int:
@@ -113,30 +117,29 @@ class Index:
 
     def delivered(self, engine: Engine, request: Request, grant: Grant, usage: Usage, now: float) -> None:
         """Learn from what the engine reported of a request that ended well: its prompt is there now."""
-        cache = self._caches[engine.name]
+        self._learn_length(request, grant.model, usage.prompt_tokens or 0)
+        cache, cached = self._caches[engine.name], usage.cached_tokens
         cache.confirm(request.key, now)
-        cached = usage.cached_tokens
         if cached is not None and isinstance(cache, SlotCache):
             cache.delivered(request.key, grant.predicted_tokens, cached)
         elif cached is not None and isinstance(cache, PooledCache):
-            # Prompts differ in bytes per token by more than evictions show.
-            tokens = usage.prompt_tokens or request.prompt_bytes / self.bytes_per_token(request, grant.model)
-            blocks_a_token = request.prompt_bytes / max(1.0, tokens) / self._block_bytes
-            unit = int(engine.facts.block_tokens * blocks_a_token)
-            cache.delivered(request.key, int(cached * blocks_a_token), unit)
-        tokens = usage.prompt_tokens or 0
-        if tokens < _LEARN_FROM_TOKENS or not request.blocks:
+            ruler = self.prompt(request, grant.model).ruler
+            cache.delivered(request.key, *ruler.depths(cached, engine.facts.block_tokens))
+
+    def _learn_length(self, request: Request, model: str, tokens: int) -> None:
+        blocks = request.blocks_of(model)
+        if tokens < _LEARN_FROM_TOKENS or not blocks or request.prompts > 1:
             return
-        if request.token_ids or request.prompts > 1:
+        self._lengths.learn(blocks, tokens * len(blocks) * self._block_bytes / request.prompt_bytes)
+        if request.token_ids:
             return
         ratio = min(16.0, max(1.0, request.prompt_bytes / tokens))
-        old = self._bytes_per_token.get(grant.model)
-        self._bytes_per_token[grant.model] = new = smoothed(old, ratio)
-        bounded_at = self._bounded_at.get(grant.model, 0.0)
+        self._bytes_per_token[model] = new = smoothed(self._bytes_per_token.get(model), ratio)
+        bounded_at = self._bounded_at.get(model, 0.0)
         if abs(new - bounded_at) > _WORTH_A_NEW_BOUND * bounded_at:
-            self._bounded_at[grant.model] = new
+            self._bounded_at[model] = new
             for other in self._engines.values():
-                if grant.model in other.facts.models:
+                if model in other.facts.models:
                     self._bound(other)
 
     def size(self, engine: str) -> tuple[int, int]:

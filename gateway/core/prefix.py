@@ -31,6 +31,10 @@ class Match(Struct, frozen=True):
 
 NO_MATCH = Match(0, 0)
 
+_SEAM = 1
+"""Blocks by which a report may differ and say nothing: a template ends a prompt with tokens that the next
+turn has not at that place, and engines count in whole blocks of their own."""
+
 
 class EngineCache(Protocol):
     """One engine's blocks. `key` is a request's: what it computes is pending until it is confirmed.
@@ -154,9 +158,8 @@ class PooledCache:
             self._hold(run.blocks)
         self._settle()
 
-    def delivered(self, key: int, cached_blocks: int, unit_blocks: int = 0) -> None:
-        """Learn from how many whole blocks the engine had of a confirmed request that is about to end. It
-        counts in units of its own of about `unit_blocks`, so that as many may be there untold.
+    def delivered(self, key: int, at_least: int, at_most: int) -> None:
+        """Learn from how many blocks the engine had of a confirmed request that is about to end.
 
         A prompt that was pending when it began teaches nothing by a miss: whoever computed it may have
         been behind it in the engine.
@@ -165,13 +168,13 @@ class PooledCache:
         if run is None or not run.marks:
             return
         resident, known = run.found.resident, run.found.resident + run.found.pending
-        if cached_blocks + unit_blocks + _slack(resident) < resident:
-            self._lose(run.stamp_at(cached_blocks))
+        if at_most + _SEAM < resident:
+            self._lose(run.stamp_at(at_most))
             # What the request itself put in cannot have displaced what it missed; what others did, can.
             self._learn(self._tree.believed - (len(run.blocks) - known))
-        elif run.found.ghost and cached_blocks > known + _slack(known):
+        elif run.found.ghost and at_least > known + _SEAM:
             newer = self._tree.inserted - run.inserted - run.found.ghost
-            self._regain(run.stamp_at(min(cached_blocks, known + run.found.ghost) - 1))
+            self._regain(run.stamp_at(min(at_least, known + run.found.ghost) - 1))
             # Room for what came since is not shown: it may have displaced the ghosts meanwhile.
             self._learn(max(self.believed_blocks, self._tree.believed - newer))
         run.marks = []
@@ -351,9 +354,3 @@ def _match(depth: int, branch: Branch | None) -> tuple[Match, Branch | None]:
         resident = branch.start
         branch = branch.parent
     return Match(resident, believed - resident, depth - believed), branch
-
-
-def _slack(blocks: int) -> int:
-    """A difference that says nothing: engines count in blocks of their own size, and how many bytes make
-    a token varies along a prompt."""
-    return 1 + blocks // 16

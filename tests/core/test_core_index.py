@@ -1,3 +1,4 @@
+import pytest
 from core_values import engine, facts, request, text, usage
 from msgspec import structs
 
@@ -281,3 +282,29 @@ def test_a_prompt_with_longer_tokens_than_most_is_not_lost() -> None:
     ran(index, a, request(2, prompt), usage(1500, 0))
     ran(index, a, request(3, prompt + text(60, "y")), usage(1545, 1485))
     assert index.match(a, index.prompt(request(4, text(1000, "older")), "m"))[1] > 0
+
+
+def test_a_conversation_whose_parts_differ_in_bytes_per_token_is_neither_lost_nor_misjudged() -> None:
+    a = engine()
+    a.facts = facts(2, kv_tokens=64_000)
+    index = index_of(a)
+    ran(index, a, request(1, text(1000, "older")), usage(1000, 0))
+    prose, code = text(2000, "p"), text(2000, "c")
+    ran(index, a, request(2, prose), usage(1000, 0))
+    ran(index, a, request(3, prose + code), usage(5000, 992))
+    assert index.match(a, index.prompt(request(4, text(1000, "older")), "m"))[1] > 0
+    prompt, resident, _ = tokens(index, a, request(5, prose + code + text(64, "q")), "m")
+    assert (prompt, resident) == (5069, 4960)
+    # Of a prompt that shares the prose only, so much is known, too.
+    assert tokens(index, a, request(6, prose + text(64, "r")), "m")[1] == pytest.approx(1000, abs=40)
+
+
+def test_a_conversation_that_is_gone_is_seen_to_be_gone() -> None:
+    a = engine()
+    a.facts = facts(2, kv_tokens=64_000)
+    index = index_of(a)
+    ran(index, a, request(1, text(1000, "older")), usage(1000, 0))
+    prose, code = text(2000, "p"), text(2000, "c")
+    ran(index, a, request(2, prose), usage(1000, 0))
+    ran(index, a, request(3, prose + code), usage(5000, 400))
+    assert tokens(index, a, request(4, text(1000, "older")), "m")[1] == 0

@@ -147,7 +147,7 @@ def finish(cache: PooledCache, key: int, path: str, cached_blocks: int) -> None:
     """A request from its grant to its end, of which the engine had so many blocks."""
     cache.begin(key, blocks(path))
     cache.confirm(key)
-    cache.delivered(key, cached_blocks)
+    cache.delivered(key, cached_blocks, cached_blocks)
     cache.end(key)
 
 
@@ -189,7 +189,7 @@ def test_a_ghost_branch_may_be_there_in_part() -> None:
     finish(cache, 2, "xyz", cached_blocks=0)
     cache.begin(3, blocks("abcdef"))
     cache.confirm(3)
-    cache.delivered(3, 4)
+    cache.delivered(3, 4, 4)
     assert 3 < cache.believed_blocks <= 9
 
 
@@ -213,7 +213,7 @@ def test_what_lies_deeper_than_the_ghost_that_was_there_may_be_gone() -> None:
     cache.believed_blocks = 100
     cache.begin(2, blocks("abcd"))
     cache.confirm(2)
-    cache.delivered(2, 4)
+    cache.delivered(2, 4, 4)
     assert cache.match(blocks("abcdefgh")) == Match(4, 0, ghost=4)
 
 
@@ -229,7 +229,7 @@ def test_a_miss_on_what_another_was_computing_teaches_nothing() -> None:
     cache.begin(1, blocks("abcdef"))
     finish(cache, 2, "abcdef", cached_blocks=0)
     cache.confirm(1)
-    cache.delivered(1, 0)
+    cache.delivered(1, 0, 0)
     assert (cache.ghosts, cache.believed_blocks) == (0, 100)
 
 
@@ -237,10 +237,10 @@ def test_a_request_teaches_once_and_one_that_is_unknown_nothing() -> None:
     cache = cache_with(100, "abc", "pqr")
     cache.begin(1, blocks("pqr"))
     cache.confirm(1)
-    cache.delivered(1, 0)
+    cache.delivered(1, 0, 0)
     cache.begin(2, blocks("ghi"))
-    cache.delivered(1, 0)
-    cache.delivered(99, 0)
+    cache.delivered(1, 0, 0)
+    cache.delivered(99, 0, 0)
     assert cache.believed_blocks == 3
 
 
@@ -303,7 +303,7 @@ def test_an_engine_that_restarted_is_believed_again() -> None:
     cache.begin(2, blocks("pqr"))
     cache.forget()
     cache.confirm(2)
-    cache.delivered(2, 0)
+    cache.delivered(2, 0, 0)
     assert (len(cache), cache.ghosts, cache.believed_blocks) == (3, 0, 100)
 
 

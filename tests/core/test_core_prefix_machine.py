@@ -81,7 +81,7 @@ class Conversations:
 
     def finish(self, key: int, prompt: tuple[int, ...], cached: int) -> None:
         self.cache.confirm(key)
-        self.cache.delivered(key, cached)
+        self.cache.delivered(key, cached, cached)
         self.cache.end(key)
         self.real.end(prompt)
         self.paused.append(prompt)
@@ -147,7 +147,7 @@ class PooledCacheMachine(RuleBasedStateMachine):
     def deliver(self, key: int, cached_blocks: int) -> None:
         if self.bound < 1000:
             self.confirm(key)
-            self.cache.delivered(key, cached_blocks)
+            self.cache.delivered(key, cached_blocks, cached_blocks)
 
     @rule(key=consumes(keys))
     def end(self, key: int) -> None:

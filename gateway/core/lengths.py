@@ -1,0 +1,167 @@
+"""How many tokens the first blocks of a prompt are, learned from whole prompts that engines have counted.
+
+Bytes per token vary twofold between the parts of one prompt (prose, code, tool schemas, other languages), so
+one ratio for a model mistakes a tenth of a prefix for evicted. But a conversation's next prompt begins with
+the one before, whose length an engine has told: there the count is known, and between two such points it is
+interpolated.
+"""
+
+from collections.abc import Callable, Sequence
+
+STRIDE = 4
+"""Blocks between two marks of a chain."""
+
+MAX_MARKS = 1 << 17
+"""Marks remembered, of the least recently used up to twice as many: some 130 million prompt tokens, 40 MB."""
+
+VARIES = 0.5
+"""By how much of itself a length may be wrong that lies between two known ones."""
+
+
+class Span:
+    """A stretch of a chain between two depths at which its length is known, or was estimated when the later
+    one became known. `sure` is the deepest known at its start; `last` the hash of its last block."""
+
+    __slots__ = ("end", "end_tokens", "last", "start", "start_tokens", "sure_tokens")
+
+    def __init__(
+        self, start: int, start_tokens: float, sure_tokens: float, end: int, end_tokens: float, last: int
+    ) -> None:
+        self.start = start
+        self.start_tokens = start_tokens
+        self.sure_tokens = sure_tokens
+        self.end = end
+        self.end_tokens = end_tokens
+        self.last = last
+
+    def is_passed_by(self, blocks: Sequence[int]) -> bool:
+        """Whether `blocks`, which share some of it, hold all of it."""
+        return self.end <= len(blocks) and blocks[self.end - 1] == self.last
+
+    def tokens_at(self, depth: int) -> float:
+        share = (depth - self.start) / (self.end - self.start)
+        return self.start_tokens + share * (self.end_tokens - self.start_tokens)
+
+
+class Lengths:
+    """Marks of all chains, whatever the engine. A chain's hashes are seeded by the model's name, so models do
+    not mix. `block_bytes`: canonical bytes behind each hash."""
+
+    def __init__(self, block_bytes: int, max_marks: int = MAX_MARKS) -> None:
+        self._block_bytes = block_bytes
+        self._max_marks = max_marks
+        self._young: dict[int, Span] = {}
+        self._old: dict[int, Span] = {}
+
+    def __len__(self) -> int:
+        return len(self._young) + len(self._old)
+
+    def ruler(self, blocks: Sequence[int], bytes_per_token: float) -> "Ruler":
+        return Ruler(blocks, self._block_bytes / bytes_per_token, self._find, self._deepest(blocks))
+
+    def learn(self, blocks: Sequence[int], tokens: float) -> None:
+        """`blocks`, all of them, are so many tokens."""
+        end = len(blocks)
+        stride = self._deepest(blocks)
+        span = self._find(blocks[stride * STRIDE - 1]) if stride else None
+        start, start_tokens, sure_tokens = 0, 0.0, 0.0
+        if span is not None and span.is_passed_by(blocks):
+            start, start_tokens = span.end, span.end_tokens
+            sure_tokens = start_tokens
+        elif span is not None:
+            start, sure_tokens = stride * STRIDE, span.sure_tokens
+            start_tokens = span.tokens_at(start)
+            if start_tokens >= tokens:
+                start_tokens = tokens * start / end
+        if start >= end or tokens <= start_tokens:
+            return
+        made = Span(start, start_tokens, sure_tokens, end, tokens, blocks[end - 1])
+        for at in range(stride + 1, end // STRIDE + 1):
+            self._young[blocks[at * STRIDE - 1]] = made
+        if len(self._young) > self._max_marks:
+            self._old, self._young = self._young, {}
+
+    def _find(self, block: int) -> Span | None:
+        span = self._young.get(block)
+        if span is None:
+            span = self._old.pop(block, None)
+            if span is not None:
+                self._young[block] = span
+        return span
+
+    def _deepest(self, blocks: Sequence[int]) -> int:
+        """The last stride of `blocks` that is marked; 0: none."""
+        low, high = 0, len(blocks) // STRIDE
+        while low < high:
+            middle = (low + high + 1) >> 1
+            if self._find(blocks[middle * STRIDE - 1]) is None:
+                high = middle - 1
+            else:
+                low = middle
+        return low
+
+
+class Ruler:
+    """The lengths of one chain, in tokens. `usual_tokens`: of a block of which nothing is known."""
+
+    __slots__ = ("_blocks", "_deepest", "_find", "_usual_tokens")
+
+    def __init__(
+        self, blocks: Sequence[int], usual_tokens: float, find: Callable[[int], Span | None], deepest: int
+    ) -> None:
+        self._blocks = blocks
+        self._usual_tokens = usual_tokens
+        self._find = find
+        self._deepest = deepest
+
+    def tokens_at(self, depth: int) -> float:
+        """Of the first `depth` blocks, as well as it is known."""
+        return self._at(depth)[0]
+
+    def depths(self, cached_tokens: int, unit_tokens: int) -> tuple[int, int]:
+        """How many blocks an engine surely had, and how many it may have had, that reports `cached_tokens`
+        and counts in units of its own."""
+        count = len(self._blocks)
+        at_least = _last(count, lambda depth: self._at(depth)[2] <= cached_tokens)
+        at_most = _last(count, lambda depth: self._at(depth)[1] < cached_tokens + unit_tokens)
+        return at_least, max(at_least, at_most)
+
+    def _at(self, depth: int) -> tuple[float, float, float]:
+        """Tokens of the first `depth` blocks: as estimated, at least, at most."""
+        span = self._span(-(-depth // STRIDE))
+        if span is not None and depth <= span.start:
+            span = self._span(depth // STRIDE)
+        if span is None:
+            return _within(depth * self._usual_tokens, 0.0)
+        is_passed = span.is_passed_by(self._blocks)
+        if depth <= span.end and (is_passed or depth <= self._deepest * STRIDE):
+            estimate, least, most = _within(span.tokens_at(depth), span.sure_tokens)
+            if not is_passed:
+                return estimate, least, most
+            rest = span.end_tokens - estimate
+            least = max(least, span.end_tokens - (1.0 + VARIES) * rest)
+            return estimate, least, min(most, span.end_tokens - (1.0 - VARIES) * rest)
+        known = span.end if is_passed else self._deepest * STRIDE
+        tokens = span.tokens_at(known)
+        return _within(tokens + (depth - known) * tokens / known, tokens if is_passed else span.sure_tokens)
+
+    def _span(self, stride: int) -> Span | None:
+        """That of the mark at `stride`, or of the last mark before it."""
+        stride = min(stride, self._deepest)
+        return self._find(self._blocks[stride * STRIDE - 1]) if stride else None
+
+
+def _within(estimate: float, sure: float) -> tuple[float, float, float]:
+    return estimate, sure + (1.0 - VARIES) * (estimate - sure), sure + (1.0 + VARIES) * (estimate - sure)
+
+
+def _last(count: int, holds: Callable[[int], bool]) -> int:
+    """The largest number up to `count` for which `holds`, as it does for all smaller ones; 0 always does."""
+    low, high = 0, count
+    while low < high:
+        middle = (low + high + 1) >> 1
+        if holds(middle):
+            low = middle
+        else:
+            high = middle - 1
+    return low
