@@ -18,6 +18,9 @@ from gateway.core.router import Candidate, Policy
 MIN_PATIENCE_S = 0.05
 """A slot that frees at once is worth this much, whatever it saves."""
 
+MAX_PATIENCE_S = 30.0
+"""Nobody waits longer than this beside a free slot, however long the prompt that another engine holds."""
+
 NOBODY: Mapping[str, int] = {}
 
 _serving = attrgetter("draining", "health", "facts")
@@ -78,7 +81,8 @@ class Choice(Struct, frozen=True):
 
 class Look(Struct, frozen=True):
     """Where a waiting request would go. `other` has a free slot where `engine` has none, and `saves_s` is
-    the prefill, weighed for all it delays, that waiting for `engine` saves against it."""
+    the prefill, weighed for all it delays, that waiting for `engine` saves against it. What is ahead there
+    and how crowded it is do not count: that passes while the request waits."""
 
     engine: Engine
     has_room: bool
@@ -232,7 +236,7 @@ class Placing:
             return Look(it.engine, False, own_s)
         place = min(room, key=costs_s.__getitem__)
         other = columns.terms[place]
-        saves_s = columns.prefill_s(row, place) - columns.prefill_s(row, best)
+        saves_s = columns.saves_s(row, best, place)
         return Look(it.engine, False, own_s, other.engine, max(0.0, saves_s))
 
     def overdue(self, waiting: Waiting, look: Look, now: float) -> Engine | None:
@@ -245,7 +249,8 @@ class Placing:
             return None
         if waiting.idle_since is None or waiting.idle_spell != self._spell:
             waiting.idle_since, waiting.idle_spell = now, self._spell
-        waiting.patience_until = waiting.idle_since + max(MIN_PATIENCE_S, look.saves_s)
+        patience_s = min(MAX_PATIENCE_S, max(MIN_PATIENCE_S, look.saves_s))
+        waiting.patience_until = waiting.idle_since + patience_s
         return look.other if now >= waiting.patience_until else None
 
     def all_are_full(self) -> None:
@@ -278,7 +283,7 @@ class Placing:
         if self.policy != "cost" or not room:
             return Look(best.engine, False, best.own_prefill_s)
         other = router.pick(room, self._random)
-        saves_s = max(0.0, other.prefill_s - best.prefill_s)
+        saves_s = max(0.0, router.saves_s(best, other))
         return Look(best.engine, False, best.own_prefill_s, other.engine, saves_s)
 
     def _usual_columns(self, entry: Entry, anew_for: int | None = None) -> Columns | None:

@@ -7,7 +7,7 @@ last minute:
     wait for a slot x WAITING + (prefill accepted there + uncached) / P
          + uncached / U x (R / 4 + waiting / N)
          + what another engine holds more of it / U x AGAIN
-         + min(CROWDING_S, CROWDING_TOKENS / P) x requests running there
+         + CROWDING_S x requests running there
 
 A prefill delays every request it is batched with and everyone who waits, so it is weighed for them all;
 that weight decided more than any other part of the rule in a closed-loop simulation on agent traces. What a
@@ -32,17 +32,14 @@ DEFAULT_PREFILL_TOKENS_PER_S = 2000.0
 """Prefill rate assumed until some engine has shown one; then the mean of those that have."""
 
 
-CROWDING_S = 0.2
+CROWDING_S = 0.15
 """What each request that runs on an engine costs one more there: it decides where all else is equal, so that
 requests that share one prefix do not pile up on its first holder."""
-
-CROWDING_TOKENS = 3000
-"""No more than the prefill of so many tokens: where that is quick, conversations would move for nothing."""
 
 WAITING = 2.0
 """A predicted wait for a slot weighs so much: the session's next turns would stand in the same line."""
 
-AGAIN = 4.0
+AGAIN = 6.0
 """What is computed though another engine holds it weighs so much more: it is work that nobody had to do, and
 the session's next turns follow it. What is still being computed there does not count: siblings of a burst may
 as well compute it side by side."""
@@ -75,8 +72,7 @@ class Terms(Struct):
         self.ahead_s = engine.pending_prefill_tokens / self.rate_tokens_per_s
         self.batched = (engine.in_flight + engine.in_flight_average) / 4
         self.slot_wait_s = (engine.slot_s or DEFAULT_SLOT_S) / max(1, engine.usable)
-        crowding_s = min(CROWDING_S, CROWDING_TOKENS / self.rate_tokens_per_s)
-        self.crowding_s = crowding_s * engine.in_flight
+        self.crowding_s = CROWDING_S * engine.in_flight
         self.free = engine.free
 
     def cost_s(self, uncached_tokens: int, short: int, waiting_share: float, again_tokens: int = 0) -> float:
@@ -168,6 +164,12 @@ def weigh(
         else:
             load = (engine.in_flight + engine.cooling_width + it.reserved) / max(1, engine.usable)
             it.score = load if policy == "least_loaded" else load - it.matched_tokens
+
+
+def saves_s(best: Candidate, other: Candidate) -> float:
+    """What the cost would be more at `other` than at `best`, once that has a slot and has computed what is
+    ahead there."""
+    return other.prefill_s - best.prefill_s + best.prefill_ahead_s + best.crowding_s
 
 
 def pick(candidates: Sequence[Candidate], random: Callable[[], float]) -> Candidate:

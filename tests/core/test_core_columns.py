@@ -1,3 +1,4 @@
+import itertools
 from collections.abc import Sequence
 
 import pytest
@@ -9,7 +10,7 @@ from gateway.core.columns import Columns, Row
 from gateway.core.engine import Engine
 from gateway.core.index import Index
 from gateway.core.placing import Entry, Placing
-from gateway.core.router import Candidate, usual_rate, weigh
+from gateway.core.router import Candidate, saves_s, usual_rate, weigh
 
 PROMPT = text(640, "p")
 
@@ -81,7 +82,9 @@ def test_costs_are_the_scores_of_candidates(engines: list[Engine], waiting: int,
     found = candidates(engines, uncached, reserved)
     tokens = row(*uncached)
     assert it.costs_s(tokens) == pytest.approx(scored(found, waiting))
-    assert [it.prefill_s(tokens, at) for at in range(count)] == pytest.approx([c.prefill_s for c in found])
+    for best, other in itertools.permutations(range(count), 2):
+        expected_s = saves_s(found[best], found[other])
+        assert it.saves_s(tokens, best, other) == pytest.approx(expected_s, abs=1e-6)
     assert it.spare == [c.engine.free - c.reserved for c in found]
 
 
@@ -213,7 +216,7 @@ def test_a_look_finds_what_choosing_among_candidates_finds(
         return
     other = next(it for it in room if it.engine is look.other)
     assert other.score == pytest.approx(min(it.score for it in room))
-    assert look.saves_s == pytest.approx(max(0.0, other.prefill_s - at.prefill_s), abs=1e-6)
+    assert look.saves_s == pytest.approx(max(0.0, saves_s(at, other)), abs=1e-6)
 
 
 def test_a_look_sees_what_was_cached_reserved_and_granted_since_the_last_one() -> None:

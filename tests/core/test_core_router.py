@@ -132,16 +132,6 @@ def test_where_all_else_is_equal_the_less_crowded_engine_wins() -> None:
     assert one_token[0].score - one_token[1].score == pytest.approx(CROWDING_S, rel=0.01)
 
 
-def test_where_prefill_is_quick_a_crowd_does_not_outweigh_what_is_resident() -> None:
-    """Crowding is worth the prefill of 3,000 tokens at most, which is 30 ms here."""
-    holder, other = (engine(name, slots=4, prefill_tokens_per_s=100_000.0) for name in ("holder", "other"))
-    holder.lease(1, 2, 0, 0.0)
-    both = [candidate(holder, prompt=2000, resident=1500), candidate(other, prompt=2000)]
-    weigh("cost", request(1), 0, both, 0, 100_000.0)
-    assert both[0].crowding_s == pytest.approx(2 * 0.03)
-    assert both[0].score < both[1].score
-
-
 def test_a_slow_engine_gets_what_the_fast_one_would_take_longer_for() -> None:
     fast = engine("fast", slots=4, prefill_tokens_per_s=5000.0, slot_s=8.0)
     both = [candidate(fast), candidate(engine("slow", slots=4, prefill_tokens_per_s=1000.0))]

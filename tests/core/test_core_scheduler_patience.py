@@ -3,6 +3,7 @@
 import pytest
 from core_values import NOTHING, fleet, granted, offer_all, ok, placed, request, text
 
+from gateway.core.placing import MAX_PATIENCE_S
 from gateway.core.request import Outcome
 from gateway.core.router import Policy
 from gateway.core.scheduler import Scheduler
@@ -31,11 +32,30 @@ def test_it_waits_as_long_as_the_prefill_that_it_would_save_and_no_longer(width:
     it = request(4, SHARED + text(100, "z"), width=width, max_wait_s=60.0)
     assert placed(scheduler.offer(it, 2.0)) == []
     due = scheduler.next_deadline()
-    # 3,100 tokens at the 2,000 a second that are assumed, and 2,944 of them four times again,
-    # less what the two that run there crowd it.
-    assert due == pytest.approx(8.9, abs=0.1)
+    # 3,100 tokens at the 2,000 a second that are assumed, and 2,944 of them six times again.
+    assert due == pytest.approx(12.3, abs=0.1)
     assert placed(scheduler.tick(due - 0.01)) == []
     assert placed(scheduler.tick(due)) == [(4, ({"a", "b"} - {first}).pop())]
+
+
+def test_nobody_waits_for_ever_beside_a_free_slot_however_long_the_prompt() -> None:
+    scheduler = fleet("a", "b", slots=1)
+    history = text(12_000, "history")
+    holder = granted(scheduler.offer(request(1, history), 0.0)).engine
+    scheduler.first_token(1, 0.1)
+    ok(scheduler, 1, 0.2)
+    assert granted(scheduler.offer(request(2, history + text(100, "x")), 1.0)).engine == holder
+    scheduler.first_token(2, 1.1)
+    assert placed(scheduler.offer(request(3, history + text(100, "y")), 2.0)) == []
+    assert scheduler.next_deadline() == 2.0 + MAX_PATIENCE_S
+
+
+def test_what_is_computed_ahead_does_not_count_for_it_passes_meanwhile() -> None:
+    scheduler, first = held_by_a_full_engine()
+    ok(scheduler, 2, 1.5)
+    assert granted(scheduler.offer(request(5, SHARED + text(4000, "more")), 1.6)).engine == first
+    assert placed(scheduler.offer(request(4, SHARED + text(100, "z")), 2.0)) == []
+    assert scheduler.next_deadline() == pytest.approx(12.3, abs=0.1)
 
 
 def test_a_slot_that_frees_in_time_is_taken() -> None:
@@ -53,7 +73,7 @@ def test_only_time_beside_a_free_slot_counts() -> None:
     assert placed(scheduler.finish(5, Outcome.OK, NOTHING, 60.0)) == []
     due = scheduler.next_deadline()
     # What runs beside it on the other engine weighs its prefill higher there.
-    assert due == pytest.approx(68.0, abs=0.1)
+    assert due == pytest.approx(71.3, abs=0.1)
     assert placed(scheduler.tick(due)) == [(4, other)]
 
 
@@ -71,8 +91,8 @@ def test_it_is_counted_anew_when_a_slot_elsewhere_frees_again() -> None:
     scheduler.offer(request(4, SHARED + text(100, "z")), 2.0)
     offer_all(scheduler, [request(5), request(6)], 2.1)
     assert placed(ok(scheduler, 5, 8.9)) == []
-    assert placed(scheduler.tick(12.0)) == []
-    assert placed(scheduler.tick(18.0)) == [(4, other)]
+    assert placed(scheduler.tick(15.0)) == []
+    assert placed(scheduler.tick(21.0)) == [(4, other)]
 
 
 def test_other_policies_wait_for_their_engine() -> None:

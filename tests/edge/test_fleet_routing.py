@@ -70,10 +70,10 @@ async def test_a_whole_prompt_sent_again_is_predicted_no_further_than_it_is_deli
 
 
 async def test_a_prefix_holds_requests_no_longer_than_it_saves_them(tmp_path: Path):
-    short, long = words(200, "Short."), words(6000, "Long.")
+    short, long = words(60, "Short."), words(6000, "Long.")
     async with fleet(tmp_path, 2, slots=2, prefill_rate=1e5, decode_rate=20) as (gateway, engines):
         for system, used in ((short, {"a", "b"}), (long, set())):
-            # A slot is held for some 0.4 s; at the rate that is assumed the prefixes save 0.1 s and 3 s.
+            # A slot is held for some 0.4 s; at the rate that is assumed the prefixes save 0.03 s and 3 s.
             warm = await ask(gateway, chat("Question 0", system=system, max_tokens=8))
             bodies = [chat(f"Question {n}", system=system, max_tokens=8) for n in range(1, 5)]
             answers = await asyncio.gather(*(ask(gateway, body) for body in bodies))
@@ -85,7 +85,7 @@ async def test_a_prefix_holds_requests_no_longer_than_it_saves_them(tmp_path: Pa
 async def test_nobody_waits_for_a_full_holder_beside_an_idle_engine_for_longer_than_it_saves(
     tmp_path: Path, kind: str
 ):
-    system = words(3000, "shared")
+    system = words(1500, "shared")
     async with fleet(tmp_path, 2, kind, slots=2, decode_rate=40, prefill_rate=4000) as (gateway, _):
         for n in range(3):
             await ask(gateway, chat(f"Short {n}", system=system, max_tokens=2))
