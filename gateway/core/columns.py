@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from operator import add, attrgetter, mul
 
 from gateway.core.engine import Engine
-from gateway.core.router import AGAIN, Terms, terms, usual_rate
+from gateway.core.router import Terms, again_s, terms, usual_rate
 
 Taker = tuple[Engine, str]
 """An engine and the model that it would be asked for."""
@@ -37,8 +37,8 @@ class Row:
 
 
 class Columns:
-    """A request of one slot costs `base_s[i] + tokens * token_s[i]` on engine i, and `AGAIN / usual rate` for
-    each token that another engine holds more; slots are free there while `spare[i]` is above 0.
+    """A request of one slot costs `base_s[i] + tokens * token_s[i]` on engine i, and `again_s` of the tokens
+    that another engine holds more; slots are free there while `spare[i]` is above 0.
 
     An engine's figures are taken anew where what they depend on has changed: on a fleet of hundreds most of
     it is as it was at the last request.
@@ -92,8 +92,8 @@ class Columns:
 
     def costs_s(self, row: Row) -> list[float]:
         most = max(row.resident)
-        again_s = AGAIN / self._usual_rate
-        again = [(most - resident) * again_s for resident in row.resident]
+        rate = self._usual_rate
+        again = [again_s(most - resident, rate) for resident in row.resident]
         return list(map(add, self.base_s, map(add, map(mul, row.tokens, self.token_s), again)))
 
     def saves_s(self, row: Row, best: int, other: int) -> float:

@@ -11,7 +11,7 @@ from gateway.core.lengths import Lengths, Ruler
 from gateway.core.prefix import EngineCache, PooledCache
 from gateway.core.request import Grant, Request, Usage
 from gateway.core.slotcache import SlotCache
-from gateway.core.smoothing import smoothed
+from gateway.core.smoothing import Rate
 
 DEFAULT_BYTES_PER_TOKEN = 4.0
 """English text and code under common vocabularies, until the model's own ratio is learned."""
@@ -25,6 +25,10 @@ HOST_COPY_TOKENS = 65_536
 _TOKEN_ID_BYTES = 4.0
 _WORTH_A_NEW_BOUND = 0.01
 _LEARN_FROM_TOKENS = 32
+
+_RATIO_KEEP = 0.98
+"""Some fifty prompts: a cache holds those of many conversations, and its size in bytes is their mean."""
+
 _FITS_APART = 1 << 48
 
 
@@ -43,6 +47,7 @@ class Index:
         self._block_bytes = block_bytes
         self._lengths = Lengths(block_bytes)
         self._bytes_per_token: dict[str, float] = {}
+        self._ratios: dict[str, Rate] = {}
         self._bounded_at: dict[str, float] = {}
         self._engines = engines
         self._fitted: dict[str, int] = {}
@@ -134,7 +139,8 @@ class Index:
         if request.token_ids:
             return
         ratio = min(16.0, max(1.0, request.prompt_bytes / tokens))
-        self._bytes_per_token[model] = new = smoothed(self._bytes_per_token.get(model), ratio)
+        learned = self._ratios.setdefault(model, Rate(_RATIO_KEEP))
+        self._bytes_per_token[model] = new = learned.add(tokens * ratio, tokens)
         bounded_at = self._bounded_at.get(model, 0.0)
         if abs(new - bounded_at) > _WORTH_A_NEW_BOUND * bounded_at:
             self._bounded_at[model] = new

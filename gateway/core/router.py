@@ -6,8 +6,8 @@ last minute:
 
     wait for a slot x WAITING + (prefill accepted there + uncached) / P
          + uncached / U x (R / 4 + waiting / N)
-         + what another engine holds more of it / U x AGAIN
-         + CROWDING_S x requests running there
+         + the lesser of AGAIN_LITTLE x A and AGAIN x A + MOVING_S, with A = what another holds more of it / U
+         + min(CROWDING_S, CROWDING_TOKENS / P) x requests running there
 
 A prefill delays every request it is batched with and everyone who waits, so it is weighed for them all;
 that weight decided more than any other part of the rule in a closed-loop simulation on agent traces. What a
@@ -32,17 +32,33 @@ DEFAULT_PREFILL_TOKENS_PER_S = 2000.0
 """Prefill rate assumed until some engine has shown one; then the mean of those that have."""
 
 
-CROWDING_S = 0.15
+CROWDING_S = 0.2
 """What each request that runs on an engine costs one more there: it decides where all else is equal, so that
 requests that share one prefix do not pile up on its first holder."""
+
+CROWDING_TOKENS = 3000
+"""No more than the prefill of so many tokens: where that is quick, conversations would move for nothing."""
 
 WAITING = 2.0
 """A predicted wait for a slot weighs so much: the session's next turns would stand in the same line."""
 
-AGAIN = 6.0
+AGAIN = 4.0
 """What is computed though another engine holds it weighs so much more: it is work that nobody had to do, and
 the session's next turns follow it. What is still being computed there does not count: siblings of a burst may
 as well compute it side by side."""
+
+AGAIN_LITTLE = 12.0
+"""So much where it is little, up to `MOVING_S` in all."""
+
+MOVING_S = 2.0
+"""Predictions err by seconds, and an answer that begins that soon is prompt all the same: no conversation
+moves to another engine to begin less than this sooner."""
+
+
+def again_s(tokens: int, rate_tokens_per_s: float) -> float:
+    """What it costs to compute `tokens` that another engine holds."""
+    prefill_s = tokens / rate_tokens_per_s
+    return min(prefill_s * AGAIN_LITTLE, prefill_s * AGAIN + MOVING_S)
 
 
 def usual_rate(engines: Sequence[Engine]) -> float:
@@ -72,13 +88,14 @@ class Terms(Struct):
         self.ahead_s = engine.pending_prefill_tokens / self.rate_tokens_per_s
         self.batched = (engine.in_flight + engine.in_flight_average) / 4
         self.slot_wait_s = (engine.slot_s or DEFAULT_SLOT_S) / max(1, engine.usable)
-        self.crowding_s = CROWDING_S * engine.in_flight
+        crowding_s = min(CROWDING_S, CROWDING_TOKENS / self.rate_tokens_per_s)
+        self.crowding_s = crowding_s * engine.in_flight
         self.free = engine.free
 
     def cost_s(self, uncached_tokens: int, short: int, waiting_share: float, again_tokens: int = 0) -> float:
         """`short` slots are missing; `waiting_share` others wait for each engine; `again_tokens` of what is
         to be computed are resident on another engine."""
-        others_s = again_tokens * AGAIN / self.usual_rate
+        others_s = again_s(again_tokens, self.usual_rate)
         cost_s = self.ahead_s + uncached_tokens * self.token_s(waiting_share) + others_s + self.crowding_s
         return cost_s + short * self.slot_wait_s * WAITING if short > 0 else cost_s
 

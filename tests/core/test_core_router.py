@@ -7,12 +7,15 @@ from gateway.core.engine import DEFAULT_SLOT_S, Engine
 from gateway.core.request import Request, Route
 from gateway.core.router import (
     AGAIN,
+    AGAIN_LITTLE,
     CROWDING_S,
     DEFAULT_PREFILL_TOKENS_PER_S,
+    MOVING_S,
     POLICIES,
     WAITING,
     Candidate,
     Policy,
+    again_s,
     missing,
     pick,
     reason,
@@ -100,8 +103,16 @@ def test_cost_is_wait_and_prefill_ahead_and_ones_own_prefill_for_all_it_delays()
 
 def test_what_another_engine_holds_weighs_more_when_it_is_computed_again() -> None:
     holder, part, new = (engine(name, prefill_tokens_per_s=1000.0) for name in "abc")
-    candidates = [candidate(holder, resident=500, pending=300), candidate(part, resident=300), candidate(new)]
-    assert scores("cost", candidates) == pytest.approx([0.2, 0.7 + 0.2 * AGAIN, 1.0 + 0.5 * AGAIN])
+    candidates = [candidate(holder, resident=500, pending=300), candidate(part, resident=400), candidate(new)]
+    expected = [0.2, 0.6 + 0.1 * AGAIN_LITTLE, 1.0 + 0.5 * AGAIN + MOVING_S]
+    assert scores("cost", candidates) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("tokens", "cost_s"), [(0, 0.0), (100, 1.2), (250, 3.0), (1000, 6.0)])
+def test_a_little_that_is_computed_again_weighs_more_up_to_what_moving_does(
+    tokens: int, cost_s: float
+) -> None:
+    assert again_s(tokens, 1000.0) == pytest.approx(cost_s)
 
 
 def test_what_nobody_holds_weighs_no_more_anywhere() -> None:
@@ -120,7 +131,7 @@ def test_what_a_request_does_to_others_is_reckoned_at_the_mean_rate_of_all() -> 
     fast = engine("fast", prefill_tokens_per_s=1900.0, in_flight_average=4.0)
     slow = engine("slow", prefill_tokens_per_s=100.0, in_flight_average=4.0)
     both = [candidate(fast, resident=500), candidate(slow)]
-    again = 500 * AGAIN / USUAL
+    again = again_s(500, USUAL)
     assert scores("cost", both) == pytest.approx([500 / 1900 + 0.5, 1000 / 100 + 1.0 + again])
 
 
@@ -130,6 +141,16 @@ def test_where_all_else_is_equal_the_less_crowded_engine_wins() -> None:
     one_token = [candidate(it, resident=999) for it in (crowded, other)]
     assert best("cost", one_token) == "other"
     assert one_token[0].score - one_token[1].score == pytest.approx(CROWDING_S, rel=0.01)
+
+
+def test_where_prefill_is_quick_a_crowd_does_not_outweigh_what_is_resident() -> None:
+    """Crowding is worth the prefill of 3,000 tokens at most, which is 30 ms here."""
+    holder, other = (engine(name, slots=4, prefill_tokens_per_s=100_000.0) for name in ("holder", "other"))
+    holder.lease(1, 2, 0, 0.0)
+    both = [candidate(holder, prompt=2000, resident=1500), candidate(other, prompt=2000)]
+    weigh("cost", request(1), 0, both, 0, 100_000.0)
+    assert both[0].crowding_s == pytest.approx(2 * 0.03)
+    assert both[0].score < both[1].score
 
 
 def test_a_slow_engine_gets_what_the_fast_one_would_take_longer_for() -> None:
