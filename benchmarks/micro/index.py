@@ -88,7 +88,7 @@ def times(filled: Filled, rounds: int) -> list[str]:
         home.begin(filled.key, prompt)
         begun = _now()
         home.confirm(filled.key)
-        home.delivered(filled.key, len(prompt))
+        home.delivered(filled.key, len(prompt), len(prompt))
         home.end(filled.key)
         ended = _now()
         match.append(matched - start)

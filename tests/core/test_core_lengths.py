@@ -78,9 +78,16 @@ def test_a_prompt_that_goes_on_without_more_tokens_teaches_nothing(tokens: int) 
     it.learn(FIRST, 1600)
     marks = len(it)
     it.learn((*FIRST, *range(200, 208)), tokens)
-    it.learn(FIRST, 1700)
     assert len(it) == marks
     assert it.ruler(FIRST, USUAL).tokens_at(16) == 1600
+
+
+def test_what_was_said_last_of_a_prompt_holds() -> None:
+    it = lengths()
+    it.learn(FIRST, 1600)
+    it.learn((*FIRST, *range(200, 208)), 2000)
+    it.learn(FIRST, 1700)
+    assert it.ruler(FIRST, USUAL).tokens_at(16) == 1700
 
 
 def test_what_was_not_asked_for_is_forgotten() -> None:
