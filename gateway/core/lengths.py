@@ -94,14 +94,7 @@ class Lengths:
 
     def _deepest(self, blocks: Sequence[int]) -> int:
         """The last stride of `blocks` that is marked; 0: none."""
-        low, high = 0, len(blocks) // STRIDE
-        while low < high:
-            middle = (low + high + 1) >> 1
-            if self._find(blocks[middle * STRIDE - 1]) is None:
-                high = middle - 1
-            else:
-                low = middle
-        return low
+        return _last(len(blocks) // STRIDE, lambda it: self._find(blocks[it * STRIDE - 1]) is not None)
 
 
 class Ruler:

@@ -286,27 +286,30 @@ def test_a_prompt_with_longer_tokens_than_most_is_not_lost() -> None:
     assert index.match(a, index.prompt(request(4, text(1000, "older")), "m"))[1] > 0
 
 
-def test_a_conversation_whose_parts_differ_in_bytes_per_token_is_neither_lost_nor_misjudged() -> None:
+PROSE, CODE = text(2000, "p"), text(2000, "c")
+
+
+def after_prose_and_code(cached: int) -> tuple[Index, Engine]:
+    """An older conversation, one of 1,000 tokens of prose, and that again with 4,000 of code, of which the
+    engine had `cached`."""
     a = engine()
     a.facts = facts(2, kv_tokens=64_000)
     index = index_of(a)
     ran(index, a, request(1, text(1000, "older")), usage(1000, 0))
-    prose, code = text(2000, "p"), text(2000, "c")
-    ran(index, a, request(2, prose), usage(1000, 0))
-    ran(index, a, request(3, prose + code), usage(5000, 992))
-    assert index.match(a, index.prompt(request(4, text(1000, "older")), "m"))[1] > 0
-    prompt, resident, _ = tokens(index, a, request(5, prose + code + text(64, "q")), "m")
+    ran(index, a, request(2, PROSE), usage(1000, 0))
+    ran(index, a, request(3, PROSE + CODE), usage(5000, cached))
+    return index, a
+
+
+def test_a_conversation_whose_parts_differ_in_bytes_per_token_is_neither_lost_nor_misjudged() -> None:
+    index, a = after_prose_and_code(cached=992)
+    assert tokens(index, a, request(4, text(1000, "older")), "m")[1] > 0
+    prompt, resident, _ = tokens(index, a, request(5, PROSE + CODE + text(64, "q")), "m")
     assert (prompt, resident) == (5073, 4960)
     # Of a prompt that shares the prose only, so much is known, too.
-    assert tokens(index, a, request(6, prose + text(64, "r")), "m")[1] == pytest.approx(1000, abs=40)
+    assert tokens(index, a, request(6, PROSE + text(64, "r")), "m")[1] == pytest.approx(1000, abs=40)
 
 
 def test_a_conversation_that_is_gone_is_seen_to_be_gone() -> None:
-    a = engine()
-    a.facts = facts(2, kv_tokens=64_000)
-    index = index_of(a)
-    ran(index, a, request(1, text(1000, "older")), usage(1000, 0))
-    prose, code = text(2000, "p"), text(2000, "c")
-    ran(index, a, request(2, prose), usage(1000, 0))
-    ran(index, a, request(3, prose + code), usage(5000, 400))
+    index, a = after_prose_and_code(cached=400)
     assert tokens(index, a, request(4, text(1000, "older")), "m")[1] == 0
