@@ -96,12 +96,11 @@ class Columns:
         again = [again_s(most - resident, rate) for resident in row.resident]
         return list(map(add, self.base_s, map(add, map(mul, row.tokens, self.token_s), again)))
 
-    def saves_s(self, row: Row, best: int, other: int) -> float:
-        """As `router.saves_s`, of two places."""
-        most, of = max(row.resident), self.terms[best]
-        elsewhere_s = self.terms[other].cost_s(row.tokens[other], 0, self._share, most - row.resident[other])
-        there_s = of.cost_s(row.tokens[best], 0, self._share, most - row.resident[best])
-        return elsewhere_s - there_s + of.ahead_s + of.crowding_s
+    def prefill_s(self, row: Row, place: int) -> float:
+        """The part of the cost that does not pass while a request waits: its own prefill and what is computed
+        again."""
+        again = max(row.resident) - row.resident[place]
+        return row.tokens[place] * self.token_s[place] + again_s(again, self._usual_rate)
 
     def cheapest(self, costs_s: Sequence[float], random: Callable[[], float]) -> int:
         """The place of the lowest cost; ties are broken at random."""

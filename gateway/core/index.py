@@ -67,7 +67,7 @@ class Index:
     def prompt(self, request: Request, model: str) -> Prompt:
         """What a match needs of a request, whatever the engine."""
         blocks, ratio = request.blocks_of(model), self.bytes_per_token(request, model)
-        ruler = self._lengths.ruler(blocks, ratio)
+        ruler = self._ruler(request, model)
         rest = (request.prompt_bytes - len(blocks) * self._block_bytes) / ratio
         return Prompt(blocks, ruler, max(1, math.ceil(ruler.tokens_at(len(blocks)) + rest)))
 
@@ -128,8 +128,11 @@ class Index:
         if cached is not None and isinstance(cache, SlotCache):
             cache.delivered(request.key, grant.predicted_tokens, cached)
         elif cached is not None and isinstance(cache, PooledCache):
-            ruler = self.prompt(request, grant.model).ruler
-            cache.delivered(request.key, *ruler.depths(cached, engine.facts.block_tokens))
+            depths = self._ruler(request, grant.model).depths(cached, engine.facts.block_tokens)
+            cache.delivered(request.key, *depths)
+
+    def _ruler(self, request: Request, model: str) -> Ruler:
+        return self._lengths.ruler(request.blocks_of(model), self.bytes_per_token(request, model))
 
     def _learn_length(self, request: Request, model: str, tokens: int) -> None:
         blocks = request.blocks_of(model)

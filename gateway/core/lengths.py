@@ -6,7 +6,10 @@ the one before, whose length an engine has told: there the count is known, and b
 interpolated.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
+
+from msgspec import Struct
 
 STRIDE = 4
 """Blocks between two marks of a chain."""
@@ -18,21 +21,16 @@ VARIES = 0.5
 """By how much of itself a length may be wrong that lies between two known ones."""
 
 
-class Span:
+class Span(Struct):
     """A stretch of a chain between two depths at which its length is known, or was estimated when the later
     one became known. `sure` is the deepest known at its start; `last` the hash of its last block."""
 
-    __slots__ = ("end", "end_tokens", "last", "start", "start_tokens", "sure_tokens")
-
-    def __init__(
-        self, start: int, start_tokens: float, sure_tokens: float, end: int, end_tokens: float, last: int
-    ) -> None:
-        self.start = start
-        self.start_tokens = start_tokens
-        self.sure_tokens = sure_tokens
-        self.end = end
-        self.end_tokens = end_tokens
-        self.last = last
+    start: int
+    start_tokens: float
+    sure_tokens: float
+    end: int
+    end_tokens: float
+    last: int
 
     def is_passed_by(self, blocks: Sequence[int]) -> bool:
         """Whether `blocks`, which share some of it, hold all of it."""
@@ -153,11 +151,4 @@ def _within(estimate: float, sure: float) -> tuple[float, float, float]:
 
 def _last(count: int, holds: Callable[[int], bool]) -> int:
     """The largest number up to `count` for which `holds`, as it does for all smaller ones; 0 always does."""
-    low, high = 0, count
-    while low < high:
-        middle = (low + high + 1) >> 1
-        if holds(middle):
-            low = middle
-        else:
-            high = middle - 1
-    return low
+    return bisect_left(range(1, count + 1), True, key=lambda number: not holds(number))

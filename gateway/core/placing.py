@@ -236,7 +236,7 @@ class Placing:
             return Look(it.engine, False, own_s)
         place = min(room, key=costs_s.__getitem__)
         other = columns.terms[place]
-        saves_s = columns.saves_s(row, best, place)
+        saves_s = costs_s[place] - columns.prefill_s(row, best)
         return Look(it.engine, False, own_s, other.engine, max(0.0, saves_s))
 
     def overdue(self, waiting: Waiting, look: Look, now: float) -> Engine | None:
