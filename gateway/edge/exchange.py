@@ -19,6 +19,7 @@ from gateway.edge.trace import Trace
 from gateway.edge.upstream import EngineConnection
 from gateway.wire import http1
 from gateway.wire.errors import error_body, retry_headers, status_of
+from gateway.wire.inflate import InflatingPump
 from gateway.wire.pump import JsonPump, SsePump, is_overload
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class Exchange:
         self._prepared: Prepared | None = None
         self._tells_cached = True
         self._connection: EngineConnection | None = None
-        self._pump: JsonPump | SsePump = JsonPump()
+        self._pump: JsonPump | SsePump | InflatingPump = JsonPump()
         self._stream = False
         self._early = b""
         self._connecting_at = 0.0
@@ -218,14 +219,17 @@ class Exchange:
         if status in (429, 503) and self._try_elsewhere():
             return
         kind = http1.header(headers, b"content-type") or b""
-        encoded = http1.header(headers, b"content-encoding") not in (None, b"identity")
-        self._stream = kind.startswith(b"text/event-stream") and not encoded
-        if self._stream:
+        encoding = http1.header(headers, b"content-encoding") or b"identity"
+        self._stream = kind.startswith(b"text/event-stream")
+        if encoding != b"identity":
+            self._pump = InflatingPump(encoding, stream=self._stream)
+            self._send_head()
+        elif self._stream:
             withhold = self._prepared is not None and self._prepared.withhold_usage
             self._pump = SsePump(withhold_usage=withhold, alias=self._echo())
             self.state = State.HELD
         else:
-            self._pump = JsonPump(self._echo() if status < 400 else None, readable=not encoded)
+            self._pump = JsonPump(self._echo() if status < 400 else None)
             self._send_head()
 
     def _body(self, data: bytes) -> None:
@@ -250,11 +254,7 @@ class Exchange:
         pump = self._pump
         rest = pump.end()
         broke_off = (
-            isinstance(pump, SsePump)
-            and self._request.api in _TERMINAL_EVENT
-            and self._status < 400
-            and not pump.whole
-            and not pump.failed
+            self._request.api in _TERMINAL_EVENT and self._status < 400 and not pump.whole and not pump.failed
         )
         if self.state is State.HELD:
             if broke_off and not pump.started:
@@ -344,7 +344,7 @@ class Exchange:
         self._client.send_error(self._status, headers, error_body(code, message, api))
 
     def _break(self, code: str, outcome: Outcome, what: str) -> None:
-        """End an answer that has begun: one in-band error for a stream, a cut connection for JSON."""
+        """End an answer that has begun: an in-band error, a cut connection for JSON or what is compressed."""
         engine = self._grant.engine if self._grant else "?"
         self._code = code
         self._close(outcome)

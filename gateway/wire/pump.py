@@ -53,15 +53,15 @@ def is_overload(error: bytes) -> bool:
 class JsonPump:
     """A body with a beginning and an end. With `alias` (real, shown) it is held until it can be renamed."""
 
-    def __init__(self, alias: tuple[str, str] | None = None, *, readable: bool = True) -> None:
+    def __init__(self, alias: tuple[str, str] | None = None) -> None:
         self.usage = _NO_USAGE
         self.started = False
         self.failed: bytes | None = None
         self.whole = True
-        self._rename = _Renamer(alias) if alias and readable else None
+        self._rename = _Renamer(alias) if alias else None
         self._pieces: list[bytes] = []
         self._size = 0
-        self._readable = readable
+        self._readable = True
 
     def feed(self, data: bytes) -> bytes:
         self.started = True

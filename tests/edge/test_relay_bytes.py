@@ -1,4 +1,3 @@
-import gzip
 import json
 
 import pytest
@@ -112,20 +111,6 @@ async def test_an_error_inside_a_stream_passes_and_is_counted(gateway, engine):
     answer = await ask(gateway, chat("hello", model="m", stream=True))
     assert (answer.body, answer.ended) == (event("a") + failure, True)
     assert (await gateway.records())[0]["outcome"] == "engine_error"
-
-
-async def test_a_compressed_answer_is_left_alone(gateway, engine):
-    packed = gzip.compress(JSON_BODY)
-    engine.handler = answers(whole(packed, b"content-encoding: gzip"))
-    answer = await ask(gateway, None, "accept-encoding: gzip")
-    assert (answer.body, answer.headers["content-encoding"]) == (packed, "gzip")
-    assert "accept-encoding" not in engine.calls[0].headers
-
-
-async def test_a_compressed_stream_is_left_alone(gateway, engine):
-    packed = gzip.compress(EVENTS)
-    engine.handler = answers(*in_chunks(stream_head(b"content-encoding: gzip"), packed, 10))
-    assert (await ask(gateway, chat("hello", model="m", stream=True))).body == packed
 
 
 async def test_an_answer_without_a_body_has_none(gateway, engine):
