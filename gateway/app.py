@@ -14,8 +14,8 @@ from aiohttp import web
 
 from gateway import __version__
 from gateway.config import Config, EngineConfig, redacted
-from gateway.core.engine import Engine, Health
-from gateway.core.events import Discovered, EngineEvent, ProberHint
+from gateway.core.engine import Engine, Health, Probe
+from gateway.core.events import Discovered, EngineEvent, Probed, ProberHint
 from gateway.core.request import PRIORITY_NAMES, Record
 from gateway.core.scheduler import Limits, Scheduler
 from gateway.edge.accesslog import AccessLog
@@ -30,6 +30,7 @@ from gateway.edge.metrics import Metrics
 from gateway.edge.prober import EngineTarget, Prober
 from gateway.edge.records import RecentRecords
 from gateway.edge.relay import Relay
+from gateway.edge.tls import trouble
 from gateway.edge.upstream import Pool
 from gateway.engines.base import Dialect
 from gateway.engines.registry import dialect_for
@@ -61,6 +62,7 @@ class Gateway:
         self._log_format = log_format
         self._access_log = access_log
         self.listen = ""
+        self.scheme = "http"
         self.admin = ""
 
     async def start(self) -> None:
@@ -131,6 +133,7 @@ class Gateway:
                 it.api_key.get_secret_value() if it.api_key else None,
                 config.limits.connect_timeout_s,
                 loop,
+                it.tls,
             )
             for it in config.engines
         }
@@ -153,8 +156,13 @@ class Gateway:
     async def _open_ports(self, loop: asyncio.AbstractEventLoop) -> None:
         config = self._config
         self._server = await loop.create_server(
-            lambda: ClientConnection(self._relay), config.listen.host, config.listen.port, backlog=_BACKLOG
+            lambda: ClientConnection(self._relay),
+            config.listen.host,
+            config.listen.port,
+            backlog=_BACKLOG,
+            **_tls_options(config),
         )
+        self.scheme = "https" if config.tls.cert else "http"
         self.listen = _name(self._server.sockets[0].getsockname())
         token = config.admin_token.get_secret_value() if config.admin_token else None
         deps = AdminDeps(
@@ -206,7 +214,8 @@ class Gateway:
         bad = engine.health in (Health.DOWN, Health.BUSY)
         level = logging.WARNING if bad else logging.INFO
         running = f", {len(engine.leases)} requests on it" if bad and engine.leases else ""
-        self._log.log(level, "engine %s: %s, was %s%s", engine.name, engine.health, before, running)
+        why = f": {engine.trouble}" if engine.trouble else ""
+        self._log.log(level, "engine %s: %s, was %s%s%s", engine.name, engine.health, before, why, running)
 
     def _record(self, record: Record) -> None:
         self.metrics.observe(record)
@@ -216,7 +225,11 @@ class Gateway:
             self._prober.wake(record.engine)
 
     def _suspect(self, name: str, error: OSError | None) -> None:
-        if error is not None:
+        why = trouble(error)
+        if why:
+            # As certain as a probe, and the request that meets it is to be told.
+            self._event(name, Probed(probe=Probe.REFUSED, why=why))
+        elif error is not None:
             self._log.warning("engine %s: no connection: %s", name, error)
         self._prober.wake(name)
 
@@ -256,9 +269,10 @@ async def run(config: Config, log: logging.Logger, log_format: str) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal)
     await gateway.start()
+    api = f"{gateway.scheme}://{gateway.listen}"
     if not config.auth.keys:
-        log.warning("no API keys are configured: whoever reaches http://%s may use it", gateway.listen)
-    log.info("serving on http://%s, admin and dashboard on http://%s", gateway.listen, gateway.admin)
+        log.warning("no API keys are configured: whoever reaches %s may use it", api)
+    log.info("serving on %s, admin and dashboard on http://%s", api, gateway.admin)
     await stop.wait()
     state = gateway.dispatcher.snapshot()
     log.info(
@@ -278,7 +292,20 @@ def _target(engine: EngineConfig) -> EngineTarget:
         slots=engine.slots,
         kv_tokens=engine.kv_tokens,
         api_key=engine.api_key.get_secret_value() if engine.api_key else None,
+        tls=engine.tls,
     )
+
+
+def _tls_options(config: Config) -> dict[str, Any]:
+    context = config.tls.context
+    if context is None:
+        return {}
+    limits = config.limits
+    return {
+        "ssl": context,
+        "ssl_handshake_timeout": limits.header_timeout_s,
+        "ssl_shutdown_timeout": limits.write_timeout_s,
+    }
 
 
 def _name(address: Any) -> str:

@@ -27,13 +27,13 @@ class Running:
     def __init__(self, gateway: Gateway, http: aiohttp.ClientSession) -> None:
         self.gateway = gateway
         self.http = http
-        self.api = f"http://{gateway.listen}"
+        self.api = f"{gateway.scheme}://{gateway.listen}"
         self.admin = f"http://{gateway.admin}"
 
     @property
     def address(self) -> tuple[str, int]:
         host, _, port = self.gateway.listen.rpartition(":")
-        return host, int(port)
+        return host.strip("[]"), int(port)
 
     async def state(self) -> dict[str, Any]:
         async with self.http.get(f"{self.admin}/api/state") as response:

@@ -88,8 +88,12 @@ class RawEngine:
     answered with these bytes then, and nothing more is read.
     """
 
-    def __init__(self, handler: Handler, models: tuple[str, ...] = ("m",)) -> None:
+    def __init__(
+        self, handler: Handler, models: tuple[str, ...] = ("m",), host="127.0.0.1", tls=None
+    ) -> None:
         self.handler = handler
+        self.host = host
+        self.tls = tls
         self.models = models
         self.reset_on_head = False
         self.answer_on_head = b""
@@ -104,8 +108,11 @@ class RawEngine:
             self.accepted += 1
             return _Connection(self)
 
-        self._server = await asyncio.get_running_loop().create_server(accept, "127.0.0.1", 0, backlog=1024)
-        self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(accept, self.host, 0, backlog=1024, ssl=self.tls)
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        scheme = "https" if self.tls else "http"
+        self.url = f"{scheme}://{host}:{self._server.sockets[0].getsockname()[1]}"
 
     async def close(self) -> None:
         self._server.close()

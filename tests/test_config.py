@@ -69,7 +69,7 @@ def test_engine_flag_takes_its_key_from_the_environment() -> None:
 
 def test_engine_flag_with_unknown_repeated_or_valueless_option_is_refused() -> None:
     assert flag_problems("http://h:1,apikey=hunter2,slots=1,slots=2") == [
-        "--engine: engines[0].apikey: unknown option; use name=, kind=, slots=, kv_tokens=, api_key=",
+        "--engine: engines[0].apikey: unknown option; use name=, kind=, slots=, kv_tokens=, api_key=, ca=",
         "--engine: engines[0].slots: given twice",
     ]
     assert flag_problems("http://h:1,slots") == [
@@ -124,7 +124,7 @@ limits:
         ":1: listen: use host:port, such as 127.0.0.1:8900, 0.0.0.0:8900 or '[::1]:8900' (got '8900')",
         ":4: engines[0].slots: use a whole number of at least 1, or auto (got 'sixteen')",
         ":6: engines[1].enigne: unknown key; known here: "
-        "name, url, kind, slots, kv_tokens, kv_events, api_key, classes",
+        "name, url, kind, slots, kv_tokens, kv_events, api_key, ca, classes",
         ":8: limits.max_body: use a size such as 256MiB "
         "(B, KB, MB, GB, KiB, MiB, GiB; a plain number is bytes) (got '3Mi')",
         ":9: limits.idle_timeout: must be greater than zero (got '0')",

@@ -45,6 +45,9 @@ def flag_problems(*engines: str, **options: str) -> list[str]:
         ("http://h:1/v1/", "http://h:1", "h:1", ""),
         ("http://h:1/a/v1/", "http://h:1/a", "h:1", "/a"),
         ("http://[::1]:1/v1", "http://[::1]:1", "[::1]:1", ""),
+        ("http://[::1]", "http://[::1]", "[::1]:80", ""),
+        ("https://h/v1", "https://h", "h:443", ""),
+        ("https://h:1/a", "https://h:1/a", "h:1", "/a"),
     ],
 )
 def test_an_engine_url_is_written_in_any_way(written: str, url: str, name: str, base_path: str) -> None:
@@ -62,7 +65,6 @@ def test_an_engine_knows_where_to_connect() -> None:
     [
         ("h:1", "use a full URL such as http://10.0.0.1:8000"),
         ("ftp://h:1", "use a full URL"),
-        ("https://h:1", "https engines are not available in this release"),
         ("http://u:p@h:1", "put the engine's key in api_key"),
         ("http://h:1?a=b", "takes no query"),
         ("http://:1", "the URL has no host"),
@@ -229,8 +231,6 @@ def test_what_an_alias_cannot_stand_for_is_told_with_its_place(
     [
         ("store: redis://h:6379/0", "store: a shared store is not available"),
         ("store: disk", "store: use store: memory"),
-        ("tls: {cert: c.pem}", "tls.cert: TLS is not available"),
-        ("tls: {key: k.pem}", "tls.key: TLS is not available"),
         ("admission: {keepalive: 15s}", "admission.keepalive: only off is available"),
         ("normalize: [strip-billing]", "normalize: no rules are available"),
         ("show_prompt_text: true", "show_prompt_text: prompt text is never kept"),

@@ -15,7 +15,7 @@ EXAMPLE = CONFIG / "example.yaml"
 PUBLIC_KEYS = {
     "": "listen admin admin_token engines models routing admission limits usage normalize show_prompt_text "
     "tls auth store",
-    "engines": "name url kind slots kv_tokens kv_events api_key classes",
+    "engines": "name url kind slots kv_tokens kv_events api_key ca classes",
     "models": "aliases echo_alias",
     "routing": "policy",
     "admission": "max_queue max_queue_bytes max_wait priority_header keepalive",

@@ -15,6 +15,7 @@ from gateway.config._models import (
     UsageConfig,
 )
 from gateway.config._problems import ConfigError, Problem
+from gateway.config._tls import TlsProblem, engine_context, server_context
 from gateway.config._units import Address
 from gateway.core.router import Policy
 
@@ -33,9 +34,12 @@ __all__ = [
     "Problem",
     "RoutingConfig",
     "TlsConfig",
+    "TlsProblem",
     "UsageConfig",
     "check",
+    "engine_context",
     "from_args",
     "load",
     "redacted",
+    "server_context",
 ]

@@ -14,7 +14,7 @@ from gateway.config._problems import ConfigError, Path, Problem
 from gateway.config._rules import report_conflicts
 from gateway.config._source import Source
 
-_ENGINE_OPTIONS = ("name", "kind", "slots", "kv_tokens", "api_key")
+_ENGINE_OPTIONS = ("name", "kind", "slots", "kv_tokens", "api_key", "ca")
 _MAX_SHOWN = 100
 _SECRET_KEYS = frozenset({"api_key", "admin_token", "sha256", "key"})
 _MESSAGES = {

@@ -5,6 +5,7 @@ Attributes carry their unit (`max_wait_s`, `max_body_bytes`) where the key in th
 """
 
 import re
+import ssl
 from collections.abc import Iterator
 from functools import partial
 from typing import Annotated, Any, Literal, get_args
@@ -23,6 +24,7 @@ from pydantic import (
 
 from gateway.config._aliases import ModelsConfig
 from gateway.config._section import Section
+from gateway.config._tls import engine_context, server_context
 from gateway.config._units import (
     Address,
     format_duration,
@@ -84,7 +86,11 @@ def host_port(url: str) -> str:
         port = 0
     if port == 0:
         raise ValueError("the URL's port must be a number from 1 to 65535")
-    return str(Address(parts.hostname, port or 80))
+    return str(Address(parts.hostname, port or default_port(parts.scheme)))
+
+
+def default_port(scheme: str) -> int:
+    return 443 if scheme == "https" else 80
 
 
 class EngineConfig(Section):
@@ -97,6 +103,7 @@ class EngineConfig(Section):
     kv_tokens: _Auto = None
     kv_events: str = "off"
     api_key: _Secret = None
+    ca: str | None = None
     classes: tuple[str, ...] = ()
 
     @model_validator(mode="before")
@@ -129,10 +136,6 @@ class EngineConfig(Section):
             raise ValueError("use a full URL such as http://10.0.0.1:8000")
         if "@" in parts.netloc:
             raise ValueError("takes no user:password@; put the engine's key in api_key")
-        if parts.scheme == "https":
-            raise ValueError(
-                "https engines are not available in this release; use http:// or a local TLS proxy"
-            )
         if parts.query or parts.fragment or re.search(r"[\s,]", url.strip()):
             raise ValueError("takes no query, fragment, comma or blank")
         host_port(url.strip())
@@ -165,7 +168,13 @@ class EngineConfig(Section):
 
     @property
     def port(self) -> int:
-        return urlsplit(self.url).port or 80
+        parts = urlsplit(self.url)
+        return parts.port or default_port(parts.scheme)
+
+    @property
+    def tls(self) -> ssl.SSLContext | None:
+        """What its connections need, None where they are plain. Raises `TlsProblem`."""
+        return engine_context(self.ca or None) if self.url.startswith("https://") else None
 
     @property
     def base_path(self) -> str:
@@ -226,17 +235,15 @@ class UsageConfig(Section):
 
 
 class TlsConfig(Section):
+    """Paths of PEM files; both or neither. The API port speaks TLS with them."""
+
     cert: str | None = None
     key: str | None = None
 
-    @field_validator("cert", "key")
-    @classmethod
-    def _later(cls, value: str | None) -> str | None:
-        if value:
-            raise ValueError(
-                "TLS is not available in this release; end it in a proxy in front and leave this out"
-            )
-        return None
+    @property
+    def context(self) -> ssl.SSLContext | None:
+        """Raises `TlsProblem` where the files have changed since they were checked."""
+        return server_context(self.cert, self.key) if self.cert and self.key else None
 
 
 class AuthKeyConfig(Section):

@@ -2,15 +2,18 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from gateway.config._models import Config, host_port
 from gateway.config._problems import Path, key_of
 from gateway.config._source import Source
+from gateway.config._tls import TlsProblem, engine_context, server_context
 from gateway.config._units import Address, parse_address
 
 _Item = Mapping[str, Any]
 
+_MAX_SHOWN = 100
 _CHAINED = "points at another alias, and aliases are followed once; name the model"
 _ITSELF = "a served model goes before an alias of its name; give the pool another name"
 
@@ -28,6 +31,7 @@ def report_conflicts(source: Source) -> None:
         *_repeated(keys, ("auth", "keys"), "name", lambda key: key.get("name")),
         *_repeated(keys, ("auth", "keys"), "sha256", lambda key: str(key.get("sha256", "")).lower()),
         *_odd_targets(source.data.get("models")),
+        *_odd_files(source),
     ):
         source.report(path, message)
     _check_addresses(source)
@@ -88,6 +92,45 @@ def _odd_members(at: Path, name: str, pool: Sequence[object], aliases: _Item) ->
         elif _is_alias(model, aliases):
             yield (*at, index), _CHAINED
         seen.setdefault(model, index)
+
+
+def _odd_files(source: Source) -> Iterator[tuple[Path, str]]:
+    """What is wrong with the PEM files, whose paths are shown unless the environment gave them."""
+    tls = source.data.get("tls")
+    cert, key = (tls.get("cert"), tls.get("key")) if isinstance(tls, dict) else (None, None)
+    if cert and key:
+        yield from _problem_of(source, ("tls",), lambda: server_context(str(cert), str(key)))
+    elif cert or key:
+        missing, given = ("key", "cert") if cert else ("cert", "key")
+        yield ("tls", missing), f"is required with tls.{given}"
+    engines = source.data.get("engines")
+    for index, engine in enumerate(engines if isinstance(engines, list) else ()):
+        if not isinstance(engine, dict) or not engine.get("ca"):
+            continue
+        at, ca = ("engines", index), str(engine["ca"])
+        if str(engine.get("url", "")).strip().startswith("https://"):
+            yield from _problem_of(source, at, partial(engine_context, ca))
+        else:
+            yield (*at, "ca"), "is for https engines only; the url of this one begins with http"
+
+
+def _problem_of(source: Source, at: Path, make: Callable[[], object]) -> Iterator[tuple[Path, str]]:
+    try:
+        make()
+    except TlsProblem as problem:
+        path = (*at, problem.key)
+        # Somebody may have pasted the private key where its path should be.
+        shown = "" if problem.key == "key" else f" (got {_shown(source, path)})"
+        yield path, f"{problem}{shown}"
+
+
+def _shown(source: Source, path: Path) -> str:
+    if path in source.written:
+        return f"the value of {source.written[path]}"
+    value: Any = source.data
+    for part in path:
+        value = value[part]
+    return repr(value)[:_MAX_SHOWN]
 
 
 def _is_alias(model: object, aliases: _Item) -> bool:

@@ -131,13 +131,17 @@ AVERAGED_S = 60.0
 
 
 class Engine:
-    """Mutable state of one engine. Only the scheduler touches it."""
+    """Mutable state of one engine. Only the scheduler touches it.
+
+    `trouble`: why it is down, in words, where that will not pass by itself: a certificate, say.
+    """
 
     def __init__(self, name: str, url: str) -> None:
         self.name = name
         self.url = url
         self.facts = Facts()
         self.health = Health.UNKNOWN
+        self.trouble = ""
         self.draining = False
         self.quota: int | None = None
         self.leases: dict[int, Lease] = {}
@@ -258,9 +262,10 @@ class Engine:
         self._last_traffic = now
         self._failures = 0
         if self.health is Health.DOWN:
-            self.health = Health.READY
+            self.health, self.trouble = Health.READY, ""
 
-    def probed(self, probe: Probe, now: float) -> None:
+    def probed(self, probe: Probe, now: float, why: str = "") -> None:
+        self.trouble = why
         if probe is Probe.OK:
             self.health, self._failures = Health.READY, 0
         elif probe is Probe.LOADING:

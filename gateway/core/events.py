@@ -12,9 +12,10 @@ class Discovered(Struct, frozen=True, kw_only=True):
 
 
 class Probed(Struct, frozen=True, kw_only=True):
-    """One health probe came to an end, with or without an answer."""
+    """One health probe came to an end, with or without an answer. `why`: in words, where that is known."""
 
     probe: Probe
+    why: str = ""
 
 
 class Reported(Struct, frozen=True, kw_only=True):

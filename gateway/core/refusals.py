@@ -4,24 +4,32 @@ from collections.abc import Container, Iterable, Sequence
 
 from gateway.core.admission import Queue, Waiting
 from gateway.core.engine import Engine
+from gateway.core.request import Reason
 
 
-def nobody(models: Sequence[str], engines: Iterable[Engine], failed: Container[str] = ()) -> str:
+def nobody(
+    models: Sequence[str], engines: Iterable[Engine], failed: Container[str] = ()
+) -> tuple[Reason, str]:
     """`failed`: names of engines that have failed or declined this request already."""
-    states = [
-        f"{engine.name} {_state(engine, engine.name in failed)}"
+    possible = [
+        engine
         for engine in engines
         if not engine.facts.models or any(model in engine.facts.models for model in models)
     ]
+    states = [f"{engine.name} {_state(engine, engine.name in failed)}" for engine in possible]
     names = " or ".join(map(repr, models))
+    will_pass = not possible or any(engine.draining or not engine.trouble for engine in possible)
     return (
-        f"No engine that serves {names} is ready: {', '.join(states) or 'none is configured'}. Retry later."
+        Reason.NO_READY_ENGINE if will_pass else Reason.ENGINE_UNREACHABLE,
+        f"No engine that serves {names} is ready: {', '.join(states) or 'none is configured'}. Retry later.",
     )
 
 
 def _state(engine: Engine, failed: bool) -> str:
     if engine.draining:
         return "is draining"
+    if engine.trouble:
+        return f"is {engine.health}: {engine.trouble}"
     return "did not take it before" if failed and engine.accepting else f"is {engine.health}"
 
 

@@ -85,8 +85,7 @@ class Scheduler:
             self.entries[request.key] = entry
             return self._step([grant, *self._pair(now)] if self.queue else [grant])
         if not self._placing.widen(entry):
-            message = refusals.nobody(request.models, self.engines.values())
-            return self._refuse(request.key, Reason.NO_READY_ENGINE, message)
+            return self._refuse(request.key, *refusals.nobody(request.models, self.engines.values()))
         self.entries[request.key] = entry
         self.queue.add(request, now, models=entry.models)
         decisions = self._pair(now)
@@ -170,7 +169,7 @@ class Scheduler:
             engine.facts = event.facts
             self.index.fit(engine)
         elif isinstance(event, Probed):
-            engine.probed(event.probe, now)
+            engine.probed(event.probe, now, event.why)
         elif isinstance(event, Reported):
             engine.reported(event.report, now)
         else:
@@ -337,7 +336,9 @@ class Scheduler:
             entry.excluded = before
         if not self._placing.is_served(entry):
             del self.entries[key]
-            message = f"Engine {failed} failed the request and no other engine can take it. Retry."
+            why = self.engines[failed].trouble
+            what = f"failed the request ({why})" if why else "failed the request"
+            message = f"Engine {failed} {what} and no other engine can take it. Retry."
             return self._refuse(key, Reason.ENGINE_UNREACHABLE, message, also=self._pair(now))
         grant = self._at_once(entry, now)
         if grant is not None:
@@ -374,8 +375,8 @@ class Scheduler:
             if not self._placing.widen(entry):
                 self._pairing.take(key)
                 del self.entries[key]
-                message = refusals.nobody(waiting.models, self.engines.values(), entry.excluded)
-                out.append(self._rejection(key, Reason.NO_READY_ENGINE, message))
+                refusal = refusals.nobody(waiting.models, self.engines.values(), entry.excluded)
+                out.append(self._rejection(key, *refusal))
                 continue
             waiting.models = entry.models
             if waiting.engine and not any(map(self.engines[waiting.engine].serves, waiting.models)):

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 MAX_PIPELINED_BYTES = 64 * 1024
 
+_TLS_BUFFER_BYTES = 64 * 1024
+"""As much as a plain transport keeps; asyncio's own limit for TLS is 512 KiB on top of that."""
+
 LINGER_S = 30.0
 """How long the rest of a refused request is read and dropped, so that its answer is not lost to a reset."""
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
@@ -46,6 +49,7 @@ class ClientConnection(asyncio.Protocol):
         self._closing = False
         self._deaf = False
         self._serving = False
+        self._parting = False
 
     # From the transport
 
@@ -55,6 +59,8 @@ class ClientConnection(asyncio.Protocol):
             self._transport.abort()
             return
         self.deadline = self._relay.now() + self._relay.limits.header_timeout_s
+        if not self._transport.can_write_eof():
+            self._transport.set_write_buffer_limits(high=_TLS_BUFFER_BYTES)
 
     def data_received(self, data: bytes) -> None:
         if self._deaf:
@@ -100,7 +106,7 @@ class ClientConnection(asyncio.Protocol):
     @property
     def unwritten(self) -> bool:
         """Whether some of an answer is still to be read by the client."""
-        return self._transport is not None and self._transport.get_write_buffer_size() > 0
+        return self._transport is not None and (self._parting or self._transport.get_write_buffer_size() > 0)
 
     def expired(self) -> None:
         """No request came in time, or the rest of one; or the client does not read or close."""
@@ -155,6 +161,8 @@ class ClientConnection(asyncio.Protocol):
             self._transport.write(http1.LAST_CHUNK)
         self._incoming = None
         if self._closing:
+            # The last 64 KiB that a TLS transport has taken are not counted by it: only its end tells.
+            self._parting = not self._transport.can_write_eof()
             self._close()
         elif not self._serving:
             self._next()
@@ -261,7 +269,8 @@ class ClientConnection(asyncio.Protocol):
         limits = self._relay.limits
         lingers = self._deaf and not self.paused
         self.deadline = self._relay.now() + (LINGER_S if lingers else limits.write_timeout_s)
-        if self._deaf:
+        # Closing a TLS transport also drops what still comes, until the client has closed.
+        if self._deaf and self._transport.can_write_eof():
             self._transport.write_eof()
         else:
             self._transport.close()

@@ -7,6 +7,7 @@ order, through one synchronous callback.
 import asyncio
 import contextlib
 import logging
+import ssl
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -15,6 +16,7 @@ from msgspec.structs import replace
 
 from gateway.core.engine import Facts, LoadReport, Probe, SlotSource
 from gateway.core.events import Discovered, EngineEvent, Probed, ProberHint, Reported, Restarted
+from gateway.edge.tls import trouble
 from gateway.engines.base import Answer, Dialect
 from gateway.engines.reading import MODELS_PATH
 from gateway.engines.registry import DIALECTS, IDENTIFY_PATHS, identify, read_first_answer, refusal
@@ -38,7 +40,7 @@ OnEvent = Callable[[str, EngineEvent], ProberHint]
 class EngineTarget:
     """One engine as configured. None for `slots` or `kv_tokens` is "auto"; `api_key` is sent as a bearer.
 
-    `url` may end in `/`, `/v1` or `/v1/`.
+    `url` may end in `/`, `/v1` or `/v1/`. `tls` is for an https one; None is the system's certificates.
     """
 
     name: str
@@ -47,6 +49,7 @@ class EngineTarget:
     slots: int | None = None
     kv_tokens: int | None = None
     api_key: str | None = field(default=None, repr=False)
+    tls: ssl.SSLContext | None = None
 
 
 def base_url(url: str) -> str:
@@ -126,6 +129,10 @@ class Prober:
         self._watches[name].wake()
 
 
+class _NoTls(Exception):
+    """There is somebody, but no TLS connection, for the reason that this says."""
+
+
 class _Client:
     """GET only: no proxies from the environment, no cookies, no redirects that take a key along."""
 
@@ -146,14 +153,18 @@ class _Client:
             await self._session.close()
 
     async def get(
-        self, url: str, headers: Mapping[str, str], timeout_s: float | None = None
+        self,
+        url: str,
+        headers: Mapping[str, str],
+        timeout_s: float | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> Answer | Probe:
-        """The answer, whatever its status, or what the lack of one means."""
+        """The answer, whatever its status, or what the lack of one means. Raises `_NoTls`."""
         assert self._session is not None, "start() comes first"
         timeout = aiohttp.ClientTimeout(total=timeout_s) if timeout_s else self._timeout
         try:
             async with self._session.get(
-                url, headers=headers, allow_redirects=False, timeout=timeout
+                url, headers=headers, allow_redirects=False, timeout=timeout, ssl=tls or True
             ) as response:
                 body = bytearray()
                 async for chunk in response.content.iter_chunked(1 << 16):
@@ -164,6 +175,8 @@ class _Client:
                 return Answer(status=response.status, headers=lowered, body=bytes(body))
         except TimeoutError:
             return Probe.SLOW
+        except aiohttp.ClientSSLError as error:
+            raise _NoTls(trouble(error.__cause__)) from None
         except aiohttp.ClientConnectorError:
             return Probe.REFUSED
         except (aiohttp.ClientError, OSError):
@@ -197,6 +210,7 @@ class _Watch:
         self._suspect = False
         self._identity: str | None = None
         self._last_probe: Probe | None = None
+        self._why = ""
         self._last_report: LoadReport | None = None
         self._has_load = True
         self._said: set[str] = set()
@@ -339,7 +353,12 @@ class _Watch:
         return dialect.read_load(answer, asked_at)
 
     async def _get(self, path: str, timeout_s: float | None = None) -> Answer | Probe:
-        return await self._client.get(self._base + path, self._headers, timeout_s)
+        self._why = ""
+        try:
+            return await self._client.get(self._base + path, self._headers, timeout_s, self._target.tls)
+        except _NoTls as error:
+            self._why = str(error)
+            return Probe.REFUSED
 
     def _discovered(self, facts: Facts, gaps: Mapping[str, Probe]) -> None:
         facts, warnings = settle(facts, self._target)
@@ -358,7 +377,7 @@ class _Watch:
         if probe is not self._last_probe:
             self._log.info("engine %s: probe %s", self._target.name, probe)
         self._last_probe = probe
-        self._emit(Probed(probe=probe))
+        self._emit(Probed(probe=probe, why=self._why if probe is Probe.REFUSED else ""))
 
     def _reported(self, report: LoadReport | None) -> None:
         if report is not None:

@@ -3,6 +3,7 @@ here: slots are, by leases, where it can be seen."""
 
 import asyncio
 import socket
+import ssl
 from typing import Protocol, cast
 from urllib.parse import urlsplit
 
@@ -42,12 +43,23 @@ class EngineConnection(asyncio.Protocol):
         self.attempt: Attempt | None = None
         self.idle_since = 0.0
         self._pool = pool
+        self._tls = pool.tls is not None
+        self._ended = False
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         # With no room for buffering, pausing tells exactly what a lost transport cannot tell any more.
         self._transport.set_write_buffer_limits(high=0)
+        if self._tls:
+            self._tune_tls(self._transport)
+
+    @staticmethod
+    def _tune_tls(transport: asyncio.Transport) -> None:
+        # With 0 uvloop's TLS transport pauses and resumes by turns (0.23.0, `_control_app_writing`).
+        transport.set_write_buffer_limits(high=1, low=0)
+        # While we do not read it still would, to 256 KiB, and forget all that if the engine closes.
+        transport.set_read_buffer_limits(high=1, low=0)  # type: ignore[attr-defined]
 
     def pause_writing(self) -> None:
         self.all_written = False
@@ -62,6 +74,12 @@ class EngineConnection(asyncio.Protocol):
     def send(self, attempt: Attempt, head: bytes, body: bytes) -> None:
         assert self._transport is not None
         self.attempt = attempt
+        if self._tls and len(body) > 1:
+            # One call to a TLS transport hands all of it on. What comes after it is held back, and pauses us,
+            # while more than 64 KiB of that (uvloop's limit) wait for the engine to read.
+            self._transport.writelines((head, memoryview(body)[:-1]))
+            self._transport.write(body[-1:])
+            return
         self._transport.writelines((head, body) if body else (head,))
 
     def data_received(self, data: bytes) -> None:
@@ -79,12 +97,18 @@ class EngineConnection(asyncio.Protocol):
             return
         attempt.answered(self)
 
+    def eof_received(self) -> None:
+        """Over TLS only for its own farewell (close_notify): a plain end may be anybody's doing, and is no
+        end of an answer (RFC 9112, section 9.8)."""
+        self._ended = True
+
     def connection_lost(self, error: Exception | None) -> None:
         self._pool.forget(self)
         attempt, self.attempt = self.attempt, None
         if attempt is None:
             return
-        if error is None and self.reader.eof():
+        whole = self._ended or not self._tls or self.reader.complete
+        if error is None and whole and self.reader.eof():
             attempt.answered(self)
         else:
             attempt.lost(self, error)
@@ -118,15 +142,22 @@ class EngineConnection(asyncio.Protocol):
 
 
 class Pool:
-    """One engine's connections. `prefix` is the path of its URL, put before every path."""
+    """One engine's connections, with `tls` for an https URL. `prefix` is the path of its URL, put before
+    every path."""
 
     def __init__(
-        self, url: str, api_key: str | None, connect_timeout_s: float, loop: asyncio.AbstractEventLoop
+        self,
+        url: str,
+        api_key: str | None,
+        connect_timeout_s: float,
+        loop: asyncio.AbstractEventLoop,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         parts = urlsplit(url)
         assert parts.hostname is not None
         self.host = parts.hostname
-        self.port = parts.port or 80
+        self.port = parts.port or (443 if tls else 80)
+        self.tls = tls
         self.prefix = parts.path.rstrip("/").encode()
         self.host_header = parts.netloc.rpartition("@")[2].encode()
         self.secret = api_key.encode() if api_key else b""
@@ -195,7 +226,11 @@ class Pool:
         try:
             async with asyncio.timeout(self._connect_timeout_s):
                 _, connection = await self._loop.create_connection(
-                    lambda: EngineConnection(self), self.host, self.port
+                    lambda: EngineConnection(self),
+                    self.host,
+                    self.port,
+                    ssl=self.tls,
+                    ssl_shutdown_timeout=self._connect_timeout_s if self.tls else None,
                 )
         except TimeoutError:
             text = f"no connection to {self.host}:{self.port} within {self._connect_timeout_s:g} s"

@@ -3,6 +3,7 @@ from core_values import engine, facts, request
 from gateway.core import refusals
 from gateway.core.admission import Queue
 from gateway.core.engine import Engine, Probe
+from gateway.core.request import Reason
 
 
 def test_nobody_ready_lists_those_who_might_serve_it_and_their_states() -> None:
@@ -11,7 +12,8 @@ def test_nobody_ready_lists_those_who_might_serve_it_and_their_states() -> None:
     draining.draining = True
     other.facts = facts(models=("n",))
     unseen = Engine("u", "http://u")
-    message = refusals.nobody(["m"], [loading, draining, other, unseen])
+    reason, message = refusals.nobody(["m"], [loading, draining, other, unseen])
+    assert reason is Reason.NO_READY_ENGINE
     assert (
         message
         == "No engine that serves 'm' is ready: l is loading, d is draining, u is unknown. Retry later."
@@ -19,13 +21,29 @@ def test_nobody_ready_lists_those_who_might_serve_it_and_their_states() -> None:
 
 
 def test_nobody_ready_where_none_is_configured() -> None:
-    assert "none is configured" in refusals.nobody(["m"], [])
+    reason, message = refusals.nobody(["m"], [])
+    assert reason is Reason.NO_READY_ENGINE
+    assert "none is configured" in message
+
+
+def test_engines_that_no_retry_will_bring_back_are_unreachable() -> None:
+    a, b, other = engine("a"), engine("b"), engine("o")
+    other.facts = facts(models=("n",))
+    a.probed(Probe.REFUSED, 1.0, "its certificate has expired")
+    b.probed(Probe.REFUSED, 1.0)
+    reason, message = refusals.nobody(["m"], [a, b, other])
+    assert reason is Reason.NO_READY_ENGINE
+    assert "a is down: its certificate has expired, b is down. Retry" in message
+    b.probed(Probe.REFUSED, 1.0, "its name is another")
+    assert refusals.nobody(["m"], [a, b, other])[0] is Reason.ENGINE_UNREACHABLE
+    b.probed(Probe.REFUSED, 2.0)
+    assert refusals.nobody(["m"], [a, b, other])[0] is Reason.NO_READY_ENGINE
 
 
 def test_an_engine_that_failed_the_request_is_not_called_ready() -> None:
     a, b = engine("a"), engine("b")
     b.probed(Probe.REFUSED, 1.0)
-    message = refusals.nobody(["m"], [a, b], {"a", "b"})
+    _, message = refusals.nobody(["m"], [a, b], {"a", "b"})
     assert "a did not take it before, b is down" in message
 
 

@@ -147,7 +147,7 @@ async def test_a_connection_that_takes_too_long_is_a_failure_to_connect(engine):
         def __getattr__(self, name):
             return getattr(asyncio.get_running_loop(), name)
 
-        async def create_connection(self, *_):
+        async def create_connection(self, *_, **__):
             await asyncio.Event().wait()
 
     pool = Pool(engine.url, None, 0.05, Loop())
@@ -166,7 +166,7 @@ async def test_whatever_else_goes_wrong_ends_the_attempt_too(engine):
         def call_exception_handler(self, context):
             told.append(context["exception"])
 
-        async def create_connection(self, *_):
+        async def create_connection(self, *_, **__):
             raise UnicodeError("label empty or too long")
 
     attempt = await sent(Pool(engine.url, None, 1.0, Loop()))
