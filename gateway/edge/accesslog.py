@@ -15,7 +15,7 @@ BUFFER_BYTES = 64 * 1024
 
 # Whatever else a client puts into a request id or a model name is quoted, so that it can neither start
 # a line of its own, nor look like another field, nor reach a terminal as a control sequence.
-_PLAIN = re.compile(r"[A-Za-z0-9_./:@+,-]+").fullmatch
+_PLAIN = re.compile(r"[][A-Za-z0-9_./:@+,-]+").fullmatch
 
 
 class AccessLog:
