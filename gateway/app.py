@@ -7,7 +7,8 @@ import random
 import signal
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, TextIO
 
 from aiohttp import web
@@ -23,6 +24,7 @@ from gateway.edge.admin import AdminDeps, make_app
 from gateway.edge.auth import Key, Keyring
 from gateway.edge.catalog import Catalog
 from gateway.edge.client import ClientConnection
+from gateway.edge.cors import Cors, CorsConnection, CorsRelay
 from gateway.edge.dispatcher import Dispatcher
 from gateway.edge.explain import explain
 from gateway.edge.intake import Intake
@@ -137,7 +139,9 @@ class Gateway:
             )
             for it in config.engines
         }
-        return Relay(
+        origins = config.cors.origins
+        make: Callable[..., Relay] = partial(CorsRelay, Cors(origins)) if origins else Relay
+        return make(
             dispatcher=self.dispatcher,
             catalog=self._catalog,
             intake=self._intake,
@@ -156,7 +160,7 @@ class Gateway:
     async def _open_ports(self, loop: asyncio.AbstractEventLoop) -> None:
         config = self._config
         self._server = await loop.create_server(
-            lambda: ClientConnection(self._relay),
+            partial(_connection_kind(self._relay), self._relay),
             config.listen.host,
             config.listen.port,
             backlog=_BACKLOG,
@@ -294,6 +298,10 @@ def _target(engine: EngineConfig) -> EngineTarget:
         api_key=engine.api_key.get_secret_value() if engine.api_key else None,
         tls=engine.tls,
     )
+
+
+def _connection_kind(relay: Relay) -> Callable[..., ClientConnection]:
+    return CorsConnection if isinstance(relay, CorsRelay) else ClientConnection
 
 
 def _tls_options(config: Config) -> dict[str, Any]:

@@ -259,6 +259,37 @@ def test_what_this_release_cannot_do_is_refused(file: Path, text: str, problem: 
 
 
 @pytest.mark.parametrize(
+    ("origins", "message"),
+    [
+        ("[https://h/]", "use origins as browsers send them"),
+        ("[https://h/path]", "use origins as browsers send them"),
+        ("[HTTPS://h]", "use origins as browsers send them"),
+        ("[chat.example.org]", "use origins as browsers send them"),
+        ("['null']", "use origins as browsers send them"),
+        ("['*', https://h]", "'*' allows all origins; use it alone"),
+        ("'*'", "must be a list"),
+    ],
+)
+def test_an_origin_that_no_browser_sends_is_refused(file: Path, origins: str, message: str) -> None:
+    (found,) = problems(file, f"{ONE_ENGINE}cors: {{origins: {origins}}}\n")
+    assert found.startswith(f":2: cors.origins: {message}")
+
+
+def test_origins_are_exact_or_all(file: Path) -> None:
+    exact = (
+        "https://chat.example.org",
+        "http://localhost:3000",
+        "http://[::1]:3000",
+        "chrome-extension://abc",
+    )
+    assert (
+        loaded(file, f"{ONE_ENGINE}cors: {{origins: [{', '.join(map(repr, exact))}]}}\n").cors.origins
+        == exact
+    )
+    assert loaded(file, f"{ONE_ENGINE}cors: {{origins: ['*']}}\n").cors.origins == ("*",)
+
+
+@pytest.mark.parametrize(
     ("option", "message"),
     [
         (

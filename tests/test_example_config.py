@@ -14,7 +14,7 @@ EXAMPLE = CONFIG / "example.yaml"
 
 PUBLIC_KEYS = {
     "": "listen admin admin_token engines models routing admission limits usage normalize show_prompt_text "
-    "tls auth store",
+    "tls cors auth store",
     "engines": "name url kind slots kv_tokens kv_events api_key ca classes",
     "models": "aliases echo_alias",
     "routing": "policy",
@@ -23,6 +23,7 @@ PUBLIC_KEYS = {
     "idle_timeout write_timeout keepalive_timeout shutdown_grace",
     "usage": "inject",
     "tls": "cert key",
+    "cors": "origins",
     "auth": "keys",
 }
 

@@ -246,6 +246,25 @@ class TlsConfig(Section):
         return server_context(self.cert, self.key) if self.cert and self.key else None
 
 
+class CorsConfig(Section):
+    """Origins whose pages may use the API port from a browser: exact ones, or `*` alone for all."""
+
+    origins: tuple[str, ...] = ()
+
+    @field_validator("origins")
+    @classmethod
+    def _origins(cls, origins: tuple[str, ...]) -> tuple[str, ...]:
+        for origin in origins:
+            if origin != "*" and not re.fullmatch(r"[a-z][a-z0-9+.-]*://[^\s/?#@A-Z]+", origin):
+                raise ValueError(
+                    "use origins as browsers send them, such as https://chat.example.org or "
+                    "http://localhost:3000 (lower case, no path), or '*' for all"
+                )
+        if "*" in origins and len(origins) > 1:
+            raise ValueError("'*' allows all origins; use it alone")
+        return origins
+
+
 class AuthKeyConfig(Section):
     """A client's key, known by its SHA-256 only."""
 
@@ -292,6 +311,7 @@ class Config(Section):
     normalize: tuple[str, ...] = ()
     show_prompt_text: bool = False
     tls: TlsConfig = TlsConfig()
+    cors: CorsConfig = CorsConfig()
     auth: AuthConfig = AuthConfig()
     store: str = "memory"
 
