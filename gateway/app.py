@@ -5,16 +5,17 @@ import contextlib
 import logging
 import random
 import signal
+import ssl
 import sys
 import time
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
 from typing import Any, TextIO
 
 from aiohttp import web
 
 from gateway import __version__
-from gateway.config import Config, EngineConfig, redacted
+from gateway.config import Config, EngineConfig, engine_context, redacted
 from gateway.core.engine import Engine, Health, Probe
 from gateway.core.events import Discovered, EngineEvent, Probed, ProberHint
 from gateway.core.request import PRIORITY_NAMES, Record
@@ -90,9 +91,13 @@ class Gateway:
             degraded=self._degraded,
         )
         self._intake = Intake(self._catalog, config.admission.max_wait_s, config.admission.priority_header)
+        self._engine_tls = _tls_by_engine(config.engines)
         self._relay = self._make_relay(loop)
         self._prober = Prober(
-            [_target(it) for it in config.engines], self._event, self.dispatcher.now, self._log
+            [_target(it, self._engine_tls[it.name]) for it in config.engines],
+            self._event,
+            self.dispatcher.now,
+            self._log,
         )
         self._started_at_s = self.dispatcher.now()
         self._probed: dict[str, asyncio.Event] = {it.name: asyncio.Event() for it in config.engines}
@@ -135,7 +140,7 @@ class Gateway:
                 it.api_key.get_secret_value() if it.api_key else None,
                 config.limits.connect_timeout_s,
                 loop,
-                it.tls,
+                self._engine_tls[it.name],
             )
             for it in config.engines
         }
@@ -288,7 +293,13 @@ async def run(config: Config, log: logging.Logger, log_format: str) -> None:
     await gateway.stop()
 
 
-def _target(engine: EngineConfig) -> EngineTarget:
+def _tls_by_engine(engines: Sequence[EngineConfig]) -> dict[str, ssl.SSLContext | None]:
+    """One for each `ca`, since each that verifies by the system's store holds all of that."""
+    context = cache(engine_context)
+    return {it.name: context(it.ca or None) if it.is_https else None for it in engines}
+
+
+def _target(engine: EngineConfig, tls: ssl.SSLContext | None) -> EngineTarget:
     return EngineTarget(
         name=engine.name,
         url=engine.url,
@@ -296,7 +307,7 @@ def _target(engine: EngineConfig) -> EngineTarget:
         slots=engine.slots,
         kv_tokens=engine.kv_tokens,
         api_key=engine.api_key.get_secret_value() if engine.api_key else None,
-        tls=engine.tls,
+        tls=tls,
     )
 
 

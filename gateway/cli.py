@@ -119,7 +119,7 @@ def serve(
     log = logging.getLogger("prefix_gateway")
     try:
         uvloop.run(app.run(settings, log, context.find_root().ensure_object(_Logging).format))
-    except OSError as error:
+    except (OSError, config.TlsProblem) as error:
         raise _fail(f"cannot serve: {error}", 1) from None
 
 

@@ -9,7 +9,7 @@ import trustme
 from certificates import ca_file, server_files
 from cryptography.hazmat.primitives import serialization
 
-from gateway.config import ConfigError, check, from_args, load, redacted
+from gateway.config import ConfigError, check, engine_context, from_args, load, redacted
 
 PLAIN = "engines: [{url: http://h:1}]\n"
 
@@ -121,11 +121,15 @@ def test_an_https_engine_is_verified_by_the_system_or_by_its_ca(tmp_path: Path) 
     ca = ca_file(tmp_path)
     by_system, by_ca, plain = from_args(["https://a", f"https://b:8443,ca={ca}", "http://c"]).engines
     assert (by_system.port, by_ca.port, plain.port) == (443, 8443, 80)
-    assert by_system.tls is not None
-    assert by_ca.tls is not None
-    assert by_ca.tls.check_hostname
-    assert [it["subject"] for it in by_ca.tls.get_ca_certs()]
-    assert plain.tls is None
+    assert (by_system.is_https, by_ca.is_https, plain.is_https) == (True, True, False)
+    assert (by_system.ca, by_ca.ca) == (None, ca)
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_certificates_and_names_are_always_verified(tmp_path: Path, own: bool) -> None:
+    context = engine_context(ca_file(tmp_path) if own else None)
+    assert (context.verify_mode, context.check_hostname) == (ssl.CERT_REQUIRED, True)
+    assert len(context.get_ca_certs()) == 1 or not own
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from pydantic import (
 
 from gateway.config._aliases import ModelsConfig
 from gateway.config._section import Section
-from gateway.config._tls import engine_context, server_context
+from gateway.config._tls import server_context
 from gateway.config._units import (
     Address,
     format_duration,
@@ -172,9 +172,8 @@ class EngineConfig(Section):
         return parts.port or default_port(parts.scheme)
 
     @property
-    def tls(self) -> ssl.SSLContext | None:
-        """What its connections need, None where they are plain. Raises `TlsProblem`."""
-        return engine_context(self.ca or None) if self.url.startswith("https://") else None
+    def is_https(self) -> bool:
+        return self.url.startswith("https://")
 
     @property
     def base_path(self) -> str:
