@@ -139,6 +139,8 @@ class Tree:
         self.inserted = 0
         """Blocks that came to be believed, ever."""
         self.version = 0
+        self.shape = 0
+        """Changes whenever blocks may lie in another branch than before."""
         self.anchors: dict[int, Branch] = {}
 
     def clear(self) -> None:
@@ -146,6 +148,7 @@ class Tree:
         self.anchors.clear()
         self.believed = self.ghosts = 0
         self.version += 1
+        self.shape += 1
 
     def find(self, blocks: Sequence[int]) -> tuple[int, Branch | None]:
         """How deep `blocks` are known, ghosts included, and the branch that holds the last of these."""
@@ -185,6 +188,7 @@ class Tree:
         self.believed += len(branch.blocks)
         self.inserted += len(branch.blocks)
         self.version += 1
+        self.shape += 1
         return branch
 
     def split(self, branch: Branch, depth: int) -> Branch:
@@ -204,6 +208,7 @@ class Tree:
         self.anchors[upper.blocks[0]] = upper
         self.anchors[branch.blocks[0]] = branch
         self.recency.follow(upper, branch)
+        self.shape += 1
         return upper
 
     def join(self, branch: Branch) -> Branch | None:
@@ -219,6 +224,7 @@ class Tree:
         parent.blocks.extend(branch.blocks)
         parent.children = 0
         self.recency.remove(branch)
+        self.shape += 1
         return parent
 
     def remove(self, leaf: Branch) -> None:
@@ -228,6 +234,7 @@ class Tree:
         self.believed -= leaf.believed
         self.ghosts -= leaf.ghosts
         self.version += 1
+        self.shape += 1
         if leaf.parent is not None:
             leaf.parent.children -= 1
 
@@ -261,6 +268,7 @@ class Tree:
             leaf.ghosts -= excess
             self.ghosts -= excess
             self.version += 1
+            self.shape += 1
             return
 
     def _anchor(self, branch: Branch, start: int, blocks: "array[int]") -> None:

@@ -8,7 +8,7 @@ from msgspec import Struct
 from gateway.core.blocks import BLOCK_BYTES
 from gateway.core.engine import Engine, Residency
 from gateway.core.lengths import Lengths, Ruler
-from gateway.core.prefix import EngineCache, PooledCache
+from gateway.core.prefix import SEAM, EngineCache, PooledCache
 from gateway.core.request import Grant, Request, Usage
 from gateway.core.slotcache import SlotCache
 from gateway.core.smoothing import Rate
@@ -128,8 +128,18 @@ class Index:
         if cached is not None and isinstance(cache, SlotCache):
             cache.delivered(request.key, grant.predicted_tokens, cached)
         elif cached is not None and isinstance(cache, PooledCache):
-            depths = self._ruler(request, grant.model).depths(cached, engine.facts.block_tokens)
-            cache.delivered(request.key, *depths)
+            self._compare(cache, engine.facts.block_tokens, request, grant.model, cached)
+
+    def _compare(
+        self, cache: PooledCache, unit_tokens: int, request: Request, model: str, cached_tokens: int
+    ) -> None:
+        """What was expected of the engine with what it reports; mostly the same."""
+        found = cache.found(request.key)
+        if found is None:
+            return
+        ruler = self._ruler(request, model)
+        if found.ghost or not ruler.may_have(found.resident - SEAM, cached_tokens, unit_tokens):
+            cache.delivered(request.key, *ruler.depths(cached_tokens, unit_tokens))
 
     def _ruler(self, request: Request, model: str) -> Ruler:
         return self._lengths.ruler(request.blocks_of(model), self.bytes_per_token(request, model))

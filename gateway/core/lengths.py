@@ -65,6 +65,8 @@ class Lengths:
         start, start_tokens, sure_tokens = 0, 0.0, 0.0
         if span is not None and span.is_passed_by(blocks):
             if span.end == end:
+                if span.end_tokens == tokens:
+                    return
                 # Another template, or a reload with another tokenizer: what was said last holds.
                 span.end_tokens = max(tokens, span.start_tokens)
             start, start_tokens = span.end, span.end_tokens
@@ -92,7 +94,13 @@ class Lengths:
 
     def _deepest(self, blocks: Sequence[int]) -> int:
         """The last stride of `blocks` that is marked; 0: none."""
-        return _last(len(blocks) // STRIDE, lambda it: self._find(blocks[it * STRIDE - 1]) is not None)
+        strides = len(blocks) // STRIDE
+        # A prompt that was asked before is marked to its end, a new one not even at its start.
+        if not strides or self._find(blocks[strides * STRIDE - 1]) is not None:
+            return strides
+        if self._find(blocks[STRIDE - 1]) is None:
+            return 0
+        return _last(strides, lambda it: self._find(blocks[it * STRIDE - 1]) is not None)
 
 
 class Ruler:
@@ -111,6 +119,11 @@ class Ruler:
     def tokens_at(self, depth: int) -> float:
         """Of the first `depth` blocks, as well as it is known."""
         return self._at(depth)[0]
+
+    def may_have(self, depth: int, cached_tokens: int, unit_tokens: int) -> bool:
+        """Whether an engine that reports `cached_tokens` may have had the first `depth` blocks: those of
+        `depths`, for one depth and at once."""
+        return depth <= 0 or self._at(depth)[1] < cached_tokens + unit_tokens
 
     def depths(self, cached_tokens: int, unit_tokens: int) -> tuple[int, int]:
         """How many blocks an engine surely had, and how many it may have had, that reports `cached_tokens`

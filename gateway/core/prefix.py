@@ -31,7 +31,7 @@ class Match(Struct, frozen=True):
 
 NO_MATCH = Match(0, 0)
 
-_SEAM = 1
+SEAM = 1
 """Blocks by which a report may differ and say nothing: a template ends a prompt with tokens that the next
 turn has not at that place, and engines count in whole blocks of their own."""
 
@@ -67,10 +67,10 @@ class _Run:
 
     `marks` are (start, stamp) of the branches it met, deepest first; none if it can teach nothing (more).
     `inserted` is the cache's count of blocks that came to be believed, before it; `touched` the least stamp
-    of what it uses.
+    of what it uses. `leaf` is the branch of its last block, as of the tree's `shape`.
     """
 
-    __slots__ = ("blocks", "confirmed", "found", "inserted", "marks", "touched")
+    __slots__ = ("blocks", "confirmed", "found", "inserted", "leaf", "marks", "shape", "touched")
 
     def __init__(
         self, blocks: tuple[int, ...], found: Match, marks: list[tuple[int, int]], inserted: int
@@ -81,6 +81,8 @@ class _Run:
         self.inserted = inserted
         self.confirmed = False
         self.touched = 0
+        self.leaf: Branch | None = None
+        self.shape = -1
 
     def stamp_at(self, depth: int) -> int:
         return next(stamp for start, stamp in self.marks if start <= depth)
@@ -146,7 +148,7 @@ class PooledCache:
         if not self._running:
             self._keep_from = run.touched
         self._running[key] = run
-        self._use(blocks, depth, branch, key)
+        run.leaf, run.shape = self._use(blocks, depth, branch, key), self._tree.shape
         self._settle()
 
     def confirm(self, key: int, now: float = 0.0) -> None:
@@ -155,8 +157,13 @@ class PooledCache:
         run = self._running.get(key)
         if run is not None:
             run.confirmed = True
-            self._hold(run.blocks)
+            self._hold(run)
         self._settle()
+
+    def found(self, key: int) -> Match | None:
+        """What was known of a running request's prompt when it began; None if it can teach nothing."""
+        run = self._running.get(key)
+        return run.found if run is not None and run.marks else None
 
     def delivered(self, key: int, at_least: int, at_most: int) -> None:
         """Learn from how many blocks the engine had of a confirmed request that is about to end.
@@ -168,11 +175,11 @@ class PooledCache:
         if run is None or not run.marks:
             return
         resident, known = run.found.resident, run.found.resident + run.found.pending
-        if at_most + _SEAM < resident:
+        if at_most + SEAM < resident:
             self._lose(run.stamp_at(at_most))
             # What the request itself put in cannot have displaced what it missed; what others did, can.
             self._learn(self._tree.believed - (len(run.blocks) - known))
-        elif run.found.ghost and at_least > known + _SEAM:
+        elif run.found.ghost and at_least > known + SEAM:
             newer = self._tree.inserted - run.inserted - run.found.ghost
             self._regain(run.stamp_at(min(at_least, known + run.found.ghost) - 1))
             # Room for what came since is not shown: it may have displaced the ghosts meanwhile.
@@ -191,7 +198,7 @@ class PooledCache:
         if run is None:
             return
         if run.confirmed:
-            self._hold(run.blocks)
+            self._hold(run)
             self._settle()
         else:
             self._abandon(key, run.blocks)
@@ -232,11 +239,15 @@ class PooledCache:
             tree.recency.touch(it)
         return branch
 
-    def _hold(self, blocks: Sequence[int]) -> None:
-        """All of `blocks` are in the engine and were used just now."""
-        branch: Branch | None = self._use(blocks, *self._tree.find(blocks), None)
-        while branch is not None:
-            branch = self._tree.join(branch)
+    def _hold(self, run: _Run) -> None:
+        """All of its prompt is in the engine and was used just now."""
+        tree, blocks = self._tree, run.blocks
+        is_known = run.shape == tree.shape
+        depth, leaf = (len(blocks), run.leaf) if is_known else tree.find(blocks)
+        run.leaf = branch = self._use(blocks, depth, leaf, None)
+        while (above := tree.join(branch)) is not None:
+            run.leaf = branch = above
+        run.shape = tree.shape
 
     def _abandon(self, key: int, blocks: Sequence[int]) -> None:
         _, deepest = self._tree.find(blocks)
