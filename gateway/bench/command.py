@@ -1,4 +1,4 @@
-"""`prefix-gateway bench`: our routing against other routers' published rules, on public traces."""
+"""`prefix-gateway bench`: our routing against other routers' published rules, our relay against others'."""
 
 import os
 from collections.abc import Sequence
@@ -12,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 import gateway
 from gateway.bench import markdown, plots, report
 from gateway.bench.cells import Cell, PlanError, load_plan
+from gateway.bench.relay.command import relay_command
 from gateway.bench.replay import POLICIES, ReplayError, Result, Run, kept, replay, runs
 from gateway.bench.traces import TraceError
 
@@ -25,7 +26,10 @@ _FULL = "held_out.yaml"
 
 @click.group()
 def bench() -> None:
-    """Measure the gateway's routing."""
+    """Measure the gateway's routing and its relay."""
+
+
+bench.add_command(relay_command)
 
 
 def _policies(_: click.Context, __: click.Parameter, value: str | None) -> tuple[str, ...]:

@@ -1,0 +1,1 @@
+"""`prefix-gateway bench relay`: what relaying costs on one core, beside HAProxy and Rust routers."""
