@@ -35,7 +35,7 @@ def _figures(results: Results) -> Grid:
     columns = [it for it in COLUMNS if any(it.figure in sample.figures for sample in results.samples)]
     systems = results.systems
     return Grid(
-        title=f"Relaying on one core, medians of {results.rounds}",
+        title="Relaying on one core",
         headings=["", *(column.heading for column in columns), "bad answers"],
         rows=[
             [

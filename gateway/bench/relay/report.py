@@ -36,8 +36,8 @@ def about(results: Results) -> list[str]:
     return [
         str(results.machine),
         ", ".join(f"{name} {version}" for name, version in versions),
-        f"each system on a core of its own, load and mock engine on another; {results.rounds} rounds"
-        f" of {results.seconds} s",
+        f"each system on a core of its own, load and mock engine on another; rounds: {results.rounds},"
+        f" load: {results.seconds} s each",
     ]
 
 

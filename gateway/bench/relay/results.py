@@ -4,6 +4,7 @@ import os
 import platform
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import version
+from math import inf
 from pathlib import Path
 from statistics import median
 
@@ -13,6 +14,9 @@ from msgspec import Struct
 from gateway.bench.relay import proc
 from gateway.bench.relay.scenarios import latency_figure
 from gateway.bench.relay.systems import DIRECT
+
+_RATES = ("json_rps", "burst_rps", "long_rps", "upload_rps")
+_NEAR = 0.9
 
 
 class Sample(Struct, frozen=True, kw_only=True):
@@ -91,7 +95,21 @@ class Results(Struct, kw_only=True):
         lines += [f"{it.system} failed in round {it.round}: {it.message}" for it in self.failures]
         for (system, scenario), (bad, answers) in _bad_answers(self.samples).items():
             lines.append(f"{system} gave bad answers in {scenario}: {bad:,} beside {answers:,} answers")
-        return lines
+        return lines + self._bounds()
+
+    def _bounds(self) -> list[str]:
+        """Where the load and the engine are as slow as a proxy: its figure is a floor of what it could do."""
+        return [
+            f"{figure}: {system} is as fast as load and engine alone, within {1 - _NEAR:.0%}: they bound it,"
+            " and ratios to it are better than they should be"
+            for figure in _RATES
+            for system in self.systems
+            if system != DIRECT and (self.median(system, figure) or 0) > self._near_direct(figure)
+        ]
+
+    def _near_direct(self, figure: str) -> float:
+        direct = self.median(DIRECT, figure)
+        return inf if direct is None else _NEAR * direct
 
 
 def _bad_answers(samples: Iterable[Sample]) -> dict[tuple[str, str], tuple[int, int]]:

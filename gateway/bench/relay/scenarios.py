@@ -17,6 +17,7 @@ from gateway.bench.relay.wrk import Load, Wrk
 BURST = Manner(events=32)
 PACED = Manner(events=50, gap_s=0.01)
 HELD = Manner(hold=True)
+KEEPING = Manner(keep=True)
 
 CONNECTIONS = 16
 LONG_CONNECTIONS = 4
@@ -103,6 +104,11 @@ def _long(target: Target) -> Measured:
     return _measured({"long_rps": loads[-1].per_s, "long_p50_ms": loads[-1].p50_us / 1e3}, *loads)
 
 
+def _upload(target: Target) -> Measured:
+    loads = _warm(target.loads.long, target, LONG_CONNECTIONS)
+    return _measured({"upload_rps": loads[-1].per_s}, *loads)
+
+
 def _paced(target: Target) -> Measured:
     before_s = proc.cpu_s(target.pid) if target.pid else 0.0
     load = target.loads.burst.run(
@@ -174,7 +180,13 @@ SCENARIOS: Mapping[str, Scenario] = {
         PACED, _paced, f"{PACED_STREAMS} open streams, an event each 10 ms: CPU time per relayed event"
     ),
     "long": Scenario(
-        BURST, _long, f"400 KB prompt, JSON answers, {LONG_CONNECTIONS} connections: requests/s and p50"
+        KEEPING,
+        _long,
+        f"400 KB prompt, JSON answers, {LONG_CONNECTIONS} connections, an engine that searches the whole"
+        " prompt: requests/s and p50",
+    ),
+    "upload": Scenario(
+        BURST, _upload, "as long, with an engine that only counts the prompt's bytes: requests/s"
     ),
     "alone": Scenario(BURST, _alone, "2 KB prompt, JSON answers, 1 connection: p50 and p99"),
     "latency": Scenario(

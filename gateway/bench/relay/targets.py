@@ -24,6 +24,7 @@ COLUMNS = (
     Column("paced_cpu_us_per_event", "paced CPU µs/event", ".1f", False),
     Column("long_rps", "long req/s", ",.0f", True),
     Column("long_p50_ms", "long p50 ms", ".2f", False),
+    Column("upload_rps", "upload req/s", ",.0f", True),
     Column("alone_p50_us", "alone p50 µs", ",.0f", False),
     Column("alone_p99_us", "alone p99 µs", ",.0f", False),
     Column("memory_kb_per_stream", "idle stream KB", ".1f", False),
