@@ -2,6 +2,7 @@
 
 import os
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,17 @@ def test_the_cpu_has_a_name(tmp_path: Path) -> None:
 
     assert nothing == "unknown"
     assert proc.cpu_model(tmp_path) == "Some CPU @ 2GHz"
+
+
+def test_work_is_all_time_but_idle_and_waiting_and_counts_guests_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stat = tmp_path / "stat"
+    stat.write_text("cpu  10 1 2 1000 500 3 4 5 6 7\ncpu0 1 1 1 1 1 1 1 1 1 1\n")
+    later = "cpu  30 2 4 1900 900 4 6 8 16 17\n"
+    monkeypatch.setattr(time, "sleep", lambda _: stat.write_text(later))
+
+    assert proc.busy_cpus(0.5, tmp_path) == pytest.approx((20 + 1 + 2 + 1 + 2 + 3) * TICK_S / 0.5)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")

@@ -56,6 +56,16 @@ def test_systems_that_are_missing_or_failed_are_told() -> None:
     ]
 
 
+def test_a_machine_that_was_busy_before_is_told() -> None:
+    told = results({"gateway": {}})
+    told.busy_cpus = 0.09
+    quiet = told.troubles()
+    told.busy_cpus = 1.27
+
+    assert quiet == []
+    assert told.troubles() == ["the machine was not idle before it began: 1.3 CPUs were at work"]
+
+
 def test_a_proxy_as_fast_as_the_engine_alone_is_told_to_be_bounded_by_it() -> None:
     told = results(
         {"direct": {"json_rps": 1000.0}, "haproxy": {"json_rps": 950.0}, "gateway": {"json_rps": 800.0}}

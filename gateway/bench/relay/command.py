@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from gateway import __version__
 from gateway.bench import plots as replay_plots
-from gateway.bench.relay import environment, plots, programs, report, results
+from gateway.bench.relay import environment, plots, proc, programs, report, results
 from gateway.bench.relay.errors import RelayError
 from gateway.bench.relay.processes import LOAD_CPU, PROXY_CPU
 from gateway.bench.relay.results import Failure, Results
@@ -24,6 +24,8 @@ from gateway.bench.relay.systems import DIRECT, GATEWAY, HAPROXY, ROUTERS, SYSTE
 
 WIDTH = 120
 """Fixed, so that the output is the same on a terminal, in a pipe and in a log."""
+
+_LOOK_AROUND_S = 0.5
 
 
 def _some_of(known: Sequence[str]) -> Callable[[click.Context, click.Parameter, str | None], tuple[str, ...]]:
@@ -122,6 +124,7 @@ def _measure(plan: Plan, only: Sequence[str], folder: Path, out: Path | None) ->
         rounds=plan.rounds,
         seconds=plan.seconds,
         scenarios=plan.scenarios,
+        busy_cpus=proc.busy_cpus(_LOOK_AROUND_S),
         skipped=skipped,
     )
     for line in report.about(told):

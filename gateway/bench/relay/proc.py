@@ -1,6 +1,7 @@
 """What Linux tells of processes and of the machine, from /proc."""
 
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,6 +9,9 @@ _PROC = Path("/proc")
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 _UTIME, _STIME = 11, 12
 """Fields of /proc/PID/stat after the name in brackets, from 0 (proc(5))."""
+
+_IDLE, _IOWAIT, _GUEST = 3, 4, 8
+"""Fields of the first line of /proc/stat (proc(5))."""
 
 
 def cpu_s(pid: int, proc: Path = _PROC) -> float:
@@ -36,6 +40,19 @@ def cpu_model(proc: Path = _PROC) -> str:
         if name.strip() in ("model name", "Hardware", "Model"):
             return value.strip()
     return "unknown"
+
+
+def busy_cpus(for_s: float, proc: Path = _PROC) -> float:
+    """How many CPUs were at work on average while this waited."""
+    before = _busy_ticks(proc)
+    time.sleep(for_s)
+    return (_busy_ticks(proc) - before) * _TICK_S / for_s
+
+
+def _busy_ticks(proc: Path) -> int:
+    ticks = [int(field) for field in _read(proc / "stat").partition("\n")[0].split()[1:]]
+    # Guest time, after the first eight, is in user time already.
+    return sum(ticks[:_IDLE]) + sum(ticks[_IOWAIT + 1 : _GUEST])
 
 
 def _family(pid: int, proc: Path) -> Iterator[int]:

@@ -44,7 +44,8 @@ def about(results: Results) -> list[str]:
 def _table(grid: Grid) -> Table:
     table = Table(title=grid.title, title_justify="left")
     for number, heading in enumerate(grid.headings):
-        table.add_column(heading, justify="left" if number < grid.words else "right")
+        is_text = number < grid.words
+        table.add_column(heading, justify="left" if is_text else "right", no_wrap=is_text)
     for number, row in enumerate(grid.rows):
         table.add_row(*row, style="bold" if number in grid.bold else None)
     return table

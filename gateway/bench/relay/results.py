@@ -17,6 +17,7 @@ from gateway.bench.relay.systems import DIRECT
 
 _RATES = ("json_rps", "burst_rps", "long_rps", "upload_rps")
 _NEAR = 0.9
+_BUSY = 0.1
 
 
 class Sample(Struct, frozen=True, kw_only=True):
@@ -60,13 +61,15 @@ def this_machine() -> Machine:
 
 
 class Results(Struct, kw_only=True):
-    """`versions` by system and program; `skipped`: why a system could not be had here."""
+    """`versions` by system and program; `skipped`: why a system could not be had here; `busy_cpus`: how much
+    else ran just before."""
 
     machine: Machine
     versions: dict[str, str]
     rounds: int
     seconds: int
     scenarios: Sequence[str]
+    busy_cpus: float = 0.0
     skipped: dict[str, str] = {}
     samples: list[Sample] = []
     failures: list[Failure] = []
@@ -91,7 +94,10 @@ class Results(Struct, kw_only=True):
 
     def troubles(self) -> list[str]:
         """Whatever makes the figures less than they look, a line each."""
-        lines = [f"{system} was left out: {why}" for system, why in self.skipped.items()]
+        lines = []
+        if self.busy_cpus > _BUSY:
+            lines.append(f"the machine was not idle before it began: {self.busy_cpus:.1f} CPUs were at work")
+        lines += [f"{system} was left out: {why}" for system, why in self.skipped.items()]
         lines += [f"{it.system} failed in round {it.round}: {it.message}" for it in self.failures]
         for (system, scenario), (bad, answers) in _bad_answers(self.samples).items():
             lines.append(f"{system} gave bad answers in {scenario}: {bad:,} beside {answers:,} answers")
