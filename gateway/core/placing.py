@@ -4,11 +4,11 @@ beside a free slot."""
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from operator import attrgetter
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from gateway.core import router
 from gateway.core.admission import Waiting
-from gateway.core.columns import Columns, Row
+from gateway.core.columns import Columns, Row, Taker
 from gateway.core.engine import DEFAULT_SLOT_S, Engine
 from gateway.core.index import Index, Prompt
 from gateway.core.pools import Affinity
@@ -65,7 +65,7 @@ class Entry(Struct, eq=False):
     queued_s: float = 0.0
     excluded: frozenset[str] = frozenset()
     seen: dict[str, Seen] = {}
-    row: Row = field(default_factory=Row)
+    row: Row | None = None
 
 
 class Choice(Struct, frozen=True):
@@ -101,13 +101,14 @@ class Placing:
         self._random = random
         self._spell = 0
         self._columns: dict[tuple[str, ...], Columns] = {}
+        self._sole: dict[tuple[str, ...], Taker | None] = {}
         self._serving: Sequence[object] = []
         self._waiting = 0
         self._affinity = Affinity()
 
     def entry(self, request: Request, turn: int, now: float = 0.0) -> Entry:
         made = Entry(request, turn, now, request.models)
-        kept = self._affinity.model_of(request)
+        kept = self._affinity.model_of(request) if request.pool else None
         if kept is not None:
             made.models = (kept,)
             self.widen(made)
@@ -122,7 +123,8 @@ class Placing:
 
     def placed(self, entry: Entry, model: str) -> None:
         """The request was granted an engine that is asked for `model`."""
-        self._affinity.placed(entry.request, model)
+        if entry.request.pool:
+            self._affinity.placed(entry.request, model)
 
     def may_keep_out(self, request: Request) -> bool:
         """Whether it may be made to wait for room in an engine's cache (`swaps`)."""
@@ -172,6 +174,11 @@ class Placing:
 
     def first(self, entry: Entry) -> Choice | None:
         """For a request that nobody waits before: the best engine, unless none has it or that one is full."""
+        if self._is_usual(entry):
+            self._check_serving()
+            sole = self._sole_taker(entry.models)
+            if sole is not None and not sole[0].holds:
+                return self._sole_choice(entry, *sole) if sole[0].free > 0 else None
         columns = self._usual_columns(entry, 0)
         if columns is not None:
             place = router.lowest(columns.costs_s(self._row(entry, columns)), self._random)
@@ -182,6 +189,20 @@ class Placing:
         it = self.choose(entry, candidates, 0)
         has_room = it.engine.has_room(entry.request.width, it.reserved)
         return self.chosen(entry, it, candidates) if has_room else None
+
+    def _sole_taker(self, models: tuple[str, ...]) -> Taker | None:
+        """The engine that nothing but its slots decides about, as it alone takes requests for `models`."""
+        if models in self._sole:
+            return self._sole[models]
+        takers = list(self._takers(models))
+        sole = takers[0] if len(takers) == 1 else None
+        if takers:
+            self._sole[models] = sole
+        return sole
+
+    def _sole_choice(self, entry: Entry, engine: Engine, model: str) -> Choice:
+        seen = self._see(entry, engine, model, self._index.version(engine.name), {})
+        return Choice(engine, model, seen, Route.ONLY, seen.resident_tokens)
 
     def looked_at(self, entry: Entry, engine: Engine) -> Choice:
         """`engine` for a request of which a `look` told it."""
@@ -290,7 +311,7 @@ class Placing:
         """The columns that tell all of where a request may go: None where its policy, width or history, or a
         slot kept for somebody, makes it a special case, and where nobody serves it. They are as of the last
         `begin_looks`, or as of now while `anew_for` requests wait."""
-        if self.policy != "cost" or entry.request.width != 1 or entry.excluded:
+        if not self._is_usual(entry):
             return None
         if anew_for is not None:
             self._check_serving()
@@ -305,11 +326,15 @@ class Placing:
             columns.begin(anew_for)
         return None if any(map(_holds, columns.engines)) else columns
 
+    def _is_usual(self, entry: Entry) -> bool:
+        return self.policy == "cost" and entry.request.width == 1 and not entry.excluded
+
     def _check_serving(self) -> None:
         """Columns are of the engines that take requests, with their facts as they are."""
         serving = list(map(_serving, self._engines.values()))
         if serving != self._serving:
             self._serving = serving
+            self._sole.clear()
             served = {models: list(self._takers(models)) for models in self._columns}
             self._columns = {
                 models: Columns(takers, self._index.version) for models, takers in served.items() if takers
@@ -317,6 +342,8 @@ class Placing:
 
     def _row(self, entry: Entry, columns: Columns) -> Row:
         row = entry.row
+        if row is None:
+            row = entry.row = Row()
         if row.columns is not columns:
             row.columns, row.versions = columns, [-1] * len(columns.takers)
             row.tokens = [0] * len(columns.takers)

@@ -12,7 +12,6 @@ from msgspec import Struct
 from gateway.core import refusals, router
 from gateway.core.admission import Queue
 from gateway.core.blocks import BLOCK_BYTES
-from gateway.core.columns import Row
 from gateway.core.engine import Engine, Lease, Residency
 from gateway.core.events import Discovered, EngineEvent, Probed, Reported
 from gateway.core.holds import PATIENCE_S, Hold, Returns
@@ -209,7 +208,8 @@ class Scheduler:
         """When `tick` is due, at the latest."""
         due = earlier(self.queue.next_deadline(), self._pairing.due)
         for engine in self.engines.values():
-            due = earlier(due, engine.next_deadline())
+            if engine.cooling or engine.holds:
+                due = earlier(due, engine.next_deadline())
         return due
 
     def retry_after_s(self) -> float:
@@ -307,9 +307,10 @@ class Scheduler:
             queue_s=entry.queued_s,
         )
         entry.grant = grant
-        entry.seen, entry.row = {}, Row()
+        entry.seen, entry.row = {}, None
         for other in self.engines.values():
-            other.end_holds(request.blocks)
+            if other.holds:
+                other.end_holds(request.blocks)
         uncached_tokens = seen.prompt_tokens - seen.matched_tokens
         engine.lease(request.key, grant.width, uncached_tokens, now, prompt_tokens=seen.prompt_tokens)
         self._want[engine.name] += grant.width

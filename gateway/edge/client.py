@@ -12,8 +12,6 @@ import socket
 import struct
 from typing import TYPE_CHECKING, cast
 
-from msgspec.structs import replace
-
 from gateway.core.call import Header
 from gateway.wire import http1
 from gateway.wire.errors import BadRequest
@@ -44,6 +42,7 @@ class ClientConnection(asyncio.Protocol):
         self._incoming: Incoming | None = None
         self._ahead = b""
         self._refusal: BadRequest | None = None
+        self._out: list[bytes] = []
         self._chunked = False
         self._ends_by_close = False
         self._closing = False
@@ -145,11 +144,19 @@ class ClientConnection(asyncio.Protocol):
             self._closing = True
         if self._closing:
             headers.append((b"connection", b"close"))
-        self._transport.write(http1.response_head(status, headers))
+        self._out.append(http1.response_head(status, headers))
 
     def send_body(self, data: bytes) -> None:
+        """What is sent leaves with `flush`, or with the answer's end: a system call costs more than all that
+        is done for an event."""
         if self._transport is not None and data:
-            self._transport.write(http1.chunk(data) if self._chunked else data)
+            self._out.append(http1.chunk(data) if self._chunked else data)
+
+    def flush(self) -> None:
+        out = self._out
+        if out and self._transport is not None:
+            self._out = []
+            self._transport.write(out[0] if len(out) == 1 else b"".join(out))
 
     def end_body(self, *, close: bool = False) -> None:
         """The answer is complete; the next request may begin."""
@@ -158,7 +165,8 @@ class ClientConnection(asyncio.Protocol):
         if self._transport is None:
             return
         if self._chunked:
-            self._transport.write(http1.LAST_CHUNK)
+            self._out.append(http1.LAST_CHUNK)
+        self.flush()
         self._incoming = None
         if self._closing:
             # The last 64 KiB that a TLS transport has taken are not counted by it: only its end tells.
@@ -187,6 +195,7 @@ class ClientConnection(asyncio.Protocol):
         self.exchange = None
         if self._transport is None:
             return
+        self.flush()
         if self._ends_by_close and (self._incoming is not None or self.unwritten):
             sock = self._transport.get_extra_info("socket")
             if sock is not None:
@@ -229,10 +238,10 @@ class ClientConnection(asyncio.Protocol):
                     self._feed(data)
                     return
                 self.deadline = float("inf")
-                incoming = self._reader.ready.popleft()
-                # The body goes with the exchange, which needs it only until its answer begins.
-                self._incoming = replace(incoming, body=b"")
+                incoming = self._incoming = self._reader.ready.popleft()
                 self._relay.serve(self, incoming)
+                # The body goes with the exchange, which needs it only until its answer begins.
+                incoming.body = b""
         finally:
             self._serving = False
         if self._incoming is None and not self._closing:

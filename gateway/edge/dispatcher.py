@@ -4,6 +4,7 @@ import asyncio
 import logging
 import time
 from collections import deque
+from collections.abc import Iterable
 from typing import Protocol
 
 from gateway.core.events import EngineEvent
@@ -79,14 +80,17 @@ class Dispatcher:
 
     def _apply(self, step: Step) -> None:
         if step.decisions:
-            self._pending.extend(step.decisions)
-            if not self._applying:
-                self._hand_out()
+            if self._applying:
+                self._pending.extend(step.decisions)
+            else:
+                self._hand_out(step.decisions)
         self._arm()
 
-    def _hand_out(self) -> None:
+    def _hand_out(self, decisions: Iterable[Decision]) -> None:
         self._applying = True
         try:
+            for decision in decisions:
+                self._tell(decision)
             while self._pending:
                 self._tell(self._pending.popleft())
         finally:

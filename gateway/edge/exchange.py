@@ -148,12 +148,14 @@ class Exchange:
         reader = connection.reader
         if self.state is State.SENT and reader.status:
             self._head(reader.status, reader.headers)
-        if self.state in (State.HELD, State.RELAYING):
+        if self.state is State.RELAYING or self.state is State.HELD:
             data = reader.take()
             if data:
                 self._body(data)
             if self._connection is connection and reader.complete:
                 self._complete(connection)
+            elif self.state is State.RELAYING:
+                self._client.flush()
 
     def lost(self, connection: EngineConnection, error: Exception | None) -> None:
         if connection is not self._connection:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from http import HTTPStatus
 
 from gateway.core.call import Header
@@ -17,6 +18,8 @@ _NOT_TO_ENGINE = _HOP_BY_HOP | frozenset(
     b"x-gateway-priority x-gateway-max-wait-ms".split()
 )
 _NOT_TO_CLIENT = _HOP_BY_HOP | frozenset((b"content-length", b"x-request-id"))
+_LINE = b": ".join
+_PLAIN_CONNECTION = (b"keep-alive", b"close")
 _SAFE_ID = re.compile(rb"[\x21-\x7e]{1,128}")
 _REASONS = {status.value: status.phrase.encode() for status in HTTPStatus}
 _REASONS[529] = b"Overloaded"
@@ -29,19 +32,26 @@ def header(headers: Iterable[Header], name: bytes) -> bytes | None:
     return None
 
 
+def has_token(value: bytes, token: bytes) -> bool:
+    """Whether the comma-separated `value` of a header holds `token`, in any case."""
+    return token in value.lower() and token in (part.strip() for part in value.lower().split(b","))
+
+
 def is_listed(headers: Iterable[Header], name: bytes, token: bytes) -> bool:
     """Whether a comma-separated header holds `token`, in any of its lines and any case."""
-    return any(
-        token in (part.strip() for part in value.lower().split(b",")) for key, value in headers if key == name
-    )
+    return any(has_token(value, token) for key, value in headers if key == name)
 
 
-def _with_listed(drop: frozenset[bytes], headers: Iterable[Header]) -> frozenset[bytes]:
-    """`drop` and what `connection` names as belonging to that connection only."""
-    for key, value in headers:
-        if key == b"connection":
-            drop |= {part.strip() for part in value.lower().split(b",")}
-    return drop
+def _kept(headers: Iterable[Header], drop: frozenset[bytes]) -> list[Header]:
+    """`headers` without those in `drop` and those that `connection` names as of that connection only."""
+    kept: list[Header] = []
+    listed: set[bytes] = set()
+    for item in headers:
+        if item[0] not in drop:
+            kept.append(item)
+        elif item[0] == b"connection" and item[1].lower() not in _PLAIN_CONNECTION:
+            listed |= {part.strip() for part in item[1].lower().split(b",")}
+    return [item for item in kept if item[0] not in listed] if listed else kept
 
 
 def without_upgrade(headers: Iterable[Header]) -> list[Header]:
@@ -58,32 +68,29 @@ def without_upgrade(headers: Iterable[Header]) -> list[Header]:
 
 def for_engine(headers: Iterable[Header]) -> tuple[Header, ...]:
     """A client's headers without its credentials and what belongs to its own connection."""
-    items = tuple(headers)
-    drop = _with_listed(_NOT_TO_ENGINE, items)
-    return tuple([item for item in items if item[0] not in drop])
+    return tuple(_kept(headers, _NOT_TO_ENGINE))
 
 
 def for_client(headers: Iterable[Header], secret: bytes = b"") -> list[Header]:
     """An engine's headers for the client; one that echoes the engine's key (`secret`) is dropped."""
-    items = tuple(headers)
-    drop = _with_listed(_NOT_TO_CLIENT, items)
-    kept = [item for item in items if item[0] not in drop]
+    kept = _kept(headers, _NOT_TO_CLIENT)
     return [item for item in kept if secret not in item[1]] if secret else kept
 
 
 def request_head(
     path: bytes, host: bytes, headers: Iterable[Header], length: int, extra: Iterable[Header]
 ) -> bytes:
-    lines = [b"POST " + path + b" HTTP/1.1", b"host: " + host, b"content-length: %d" % length]
-    lines += [name + b": " + value for name, value in headers]
-    lines += [name + b": " + value for name, value in extra]
-    return b"\r\n".join(lines) + b"\r\n\r\n"
+    first = b"POST %b HTTP/1.1\r\nhost: %b\r\ncontent-length: %d" % (path, host, length)
+    return b"\r\n".join([first, *map(_LINE, headers), *map(_LINE, extra), b"", b""])
 
 
 def response_head(status: int, headers: Iterable[Header]) -> bytes:
-    lines = [b"HTTP/1.1 %d %s" % (status, _REASONS.get(status, b"Unknown"))]
-    lines += [name + b": " + value for name, value in headers]
-    return b"\r\n".join(lines) + b"\r\n\r\n"
+    return b"\r\n".join([_status_line(status), *map(_LINE, headers), b"", b""])
+
+
+@lru_cache(maxsize=128)
+def _status_line(status: int) -> bytes:
+    return b"HTTP/1.1 %d %b" % (status, _REASONS.get(status, b"Unknown"))
 
 
 def request_id(headers: Iterable[Header], minted: str) -> str:

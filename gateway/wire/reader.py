@@ -17,8 +17,9 @@ MAX_HEAD_BYTES = 64 * 1024
 MAX_HEADERS = 200
 
 
-class Incoming(Struct, frozen=True, kw_only=True):
-    """One whole request. Header names are lower case; `url` is the raw target with its query."""
+class Incoming(Struct, kw_only=True):
+    """One whole request. Header names are lower case; `url` is the raw target with its query. `body` is
+    empty once it has been handed on."""
 
     method: bytes
     url: bytes
@@ -128,7 +129,9 @@ class RequestReader(_Collector):
         self.feed(b"\r\n".join(lines) + b"\r\n\r\n" + rest)
 
     def on_message_begin(self) -> None:
-        super().on_message_begin()
+        self.headers = []
+        self.in_head = True
+        self._head_bytes = self._headers = 0
         self.url = b""
         self._pieces = []
         self._size = 0
@@ -144,10 +147,15 @@ class RequestReader(_Collector):
     def on_headers_complete(self) -> None:
         self.in_head = False
         self._stalled_bytes = 0
-        length = http1.header(self.headers, b"content-length")
-        if length is not None and int(length) > self._max_body_bytes:
-            self._refuse(int(length))
-        elif http1.is_listed(self.headers, b"expect", b"100-continue"):
+        length, expects = 0, False
+        for name, value in self.headers:
+            if name == b"content-length":
+                length = int(value)
+            elif name == b"expect":
+                expects = expects or http1.has_token(value, b"100-continue")
+        if length > self._max_body_bytes:
+            self._refuse(length)
+        elif expects:
             self.wants_continue = self._parser.get_http_version() != "1.0"
 
     def on_body(self, data: bytes) -> None:
@@ -167,12 +175,13 @@ class RequestReader(_Collector):
         if self.refusal is not None:
             return
         pieces, self._pieces = self._pieces, []
+        body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         self.ready.append(
             Incoming(
                 method=self._parser.get_method(),
                 url=self.url,
                 headers=self.headers,
-                body=pieces[0] if len(pieces) == 1 else b"".join(pieces),
+                body=body,
                 keep_alive=not self._over,
                 http10=self._parser.get_http_version() == "1.0",
             )
@@ -237,7 +246,9 @@ class AnswerReader(_Collector):
     def on_message_begin(self) -> None:
         if self.complete:
             raise _Surplus
-        super().on_message_begin()
+        self.headers = []
+        self.in_head = True
+        self._head_bytes = self._headers = 0
 
     def on_headers_complete(self) -> None:
         self.in_head = False
