@@ -86,13 +86,19 @@ class Recency:
 
     def touch(self, branch: Branch) -> None:
         """Make a branch, new or known, the most recently used; all of it is believed."""
-        if branch.newer is not branch:
-            self.remove(branch)
+        ends, newer, older = self._ends, branch.newer, branch.older
         self.stamp += 1
         branch.stamp = self.stamp
         branch.used_s = self.now
-        self._insert(branch, self._ends)
-        if self.edge is self._ends:
+        if newer is ends and branch is not self.edge:
+            return
+        if newer is not branch:
+            if branch is self.edge:
+                self.edge = newer
+            older.newer, newer.older = newer, older
+        branch.older, branch.newer = ends.older, ends
+        ends.older.newer = ends.older = branch
+        if self.edge is ends:
             self.edge = branch
 
     def remove(self, branch: Branch) -> None:

@@ -152,7 +152,9 @@ class Index:
         if request.token_ids:
             return
         ratio = min(16.0, max(1.0, request.prompt_bytes / tokens))
-        learned = self._ratios.setdefault(model, Rate(_RATIO_KEEP))
+        learned = self._ratios.get(model)
+        if learned is None:
+            learned = self._ratios[model] = Rate(_RATIO_KEEP)
         self._bytes_per_token[model] = new = learned.add(tokens * ratio, tokens)
         bounded_at = self._bounded_at.get(model, 0.0)
         if abs(new - bounded_at) > _WORTH_A_NEW_BOUND * bounded_at:

@@ -118,7 +118,15 @@ class Ruler:
 
     def tokens_at(self, depth: int) -> float:
         """Of the first `depth` blocks, as well as it is known."""
-        return self._at(depth)[0]
+        span = self._span_at(depth)
+        if span is None:
+            return depth * self._usual_tokens
+        is_passed = span.is_passed_by(self._blocks)
+        if depth <= span.end and (is_passed or depth <= self._deepest * STRIDE):
+            return span.tokens_at(depth)
+        known = span.end if is_passed else self._deepest * STRIDE
+        tokens = span.tokens_at(known)
+        return tokens + (depth - known) * tokens / known
 
     def may_have(self, depth: int, cached_tokens: int, unit_tokens: int) -> bool:
         """Whether an engine that reports `cached_tokens` may have had the first `depth` blocks: those of
@@ -135,9 +143,7 @@ class Ruler:
 
     def _at(self, depth: int) -> tuple[float, float, float]:
         """Tokens of the first `depth` blocks: as estimated, at least, at most."""
-        span = self._span(-(-depth // STRIDE))
-        if span is not None and depth <= span.start:
-            span = self._span(depth // STRIDE)
+        span = self._span_at(depth)
         if span is None:
             return _within(depth * self._usual_tokens, 0.0)
         is_passed = span.is_passed_by(self._blocks)
@@ -151,6 +157,12 @@ class Ruler:
         known = span.end if is_passed else self._deepest * STRIDE
         tokens = span.tokens_at(known)
         return _within(tokens + (depth - known) * tokens / known, tokens if is_passed else span.sure_tokens)
+
+    def _span_at(self, depth: int) -> Span | None:
+        span = self._span(-(-depth // STRIDE))
+        if span is not None and depth <= span.start:
+            span = self._span(depth // STRIDE)
+        return span
 
     def _span(self, stride: int) -> Span | None:
         """That of the mark at `stride`, or of the last mark before it."""

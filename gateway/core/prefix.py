@@ -225,7 +225,8 @@ class PooledCache:
         if missing:
             branch = tree.append(branch, missing, depth, None if key is None else {key})
         assert branch is not None
-        for it in _upwards(branch):
+        it: Branch | None = branch
+        while it is not None:
             if it.ghosts:
                 if key is not None and it.believed:
                     tree.split(it, it.start + it.believed)
@@ -237,6 +238,7 @@ class PooledCache:
                 it.owners = None
                 tree.version += 1
             tree.recency.touch(it)
+            it = it.parent
         return branch
 
     def _hold(self, run: _Run) -> None:

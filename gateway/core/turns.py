@@ -5,6 +5,7 @@ prefill of the one that comes back. So the scheduler asks how old what would be 
 how often anything so old was still continued.
 """
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import accumulate
 
@@ -75,4 +76,4 @@ class Turns:
 
 
 def _bucket(gap_s: float) -> int:
-    return next((at for at, edge_s in enumerate(_EDGES_S) if gap_s < edge_s), len(_EDGES_S))
+    return bisect_right(_EDGES_S, gap_s)
