@@ -1,5 +1,7 @@
 """Chained hashes of a canonical prompt: equal chains mean equal prompts from the start, under equal seeds."""
 
+from functools import lru_cache
+
 from xxhash import xxh3_64_intdigest
 
 BLOCK_BYTES = 256
@@ -12,10 +14,11 @@ def chain(canonical: bytes, model: str, salt: str = "") -> tuple[int, ...]:
     their KV blocks apart by both (vLLM `v1/core/kv_cache_utils.py`). A trailing partial block has no
     hash: engines cache full blocks only.
     """
-    parent = xxh3_64_intdigest(f"{len(model)}:{model}{salt}".encode("utf-8", "surrogatepass"))
-    hashes: list[int] = []
-    append = hashes.append
-    for start in range(0, len(canonical) - BLOCK_BYTES + 1, BLOCK_BYTES):
-        parent = xxh3_64_intdigest(canonical[start : start + BLOCK_BYTES], parent)
-        append(parent)
-    return tuple(hashes)
+    parent, digest, size = _seed(model, salt), xxh3_64_intdigest, BLOCK_BYTES
+    starts = range(0, len(canonical) - size + 1, size)
+    return tuple([parent := digest(canonical[start : start + size], parent) for start in starts])
+
+
+@lru_cache(maxsize=256)
+def _seed(model: str, salt: str) -> int:
+    return xxh3_64_intdigest(f"{len(model)}:{model}{salt}".encode("utf-8", "surrogatepass"))

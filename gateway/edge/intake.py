@@ -2,7 +2,7 @@
 
 import itertools
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -40,7 +40,7 @@ _SESSION_HEADERS = (
     b"x-olla-session-id",
     b"x-grok-conv-id",
 )
-_SESSION_RANK = {name: rank for rank, name in enumerate(_SESSION_HEADERS)}
+_NAMES_SESSION = frozenset(_SESSION_HEADERS)
 
 
 class Taken(Struct, frozen=True):
@@ -76,7 +76,8 @@ class Intake:
     def take(self, incoming: Incoming, target: Target, query: str, key: Key, request_id: str) -> Taken:
         """Raises `BadRequest`."""
         headers, body = incoming.headers, incoming.body
-        content_type = http1.header(headers, b"content-type") or b""
+        told = dict(reversed(headers))
+        content_type = told.get(b"content-type", b"")
         is_opaque = target.api == "other" and opaque.is_opaque(content_type, body)
         ask = Ask(model=opaque.model_in(body, content_type)) if is_opaque else read(target.api, body)
         resolved = self._catalog.resolve(ask.model)
@@ -89,7 +90,7 @@ class Intake:
             stream=ask.stream,
             include_usage=ask.include_usage,
         )
-        request = self._request(ask, resolved, target.api, headers, len(body), key, request_id)
+        request = self._request(ask, resolved, target.api, told, len(body), key, request_id)
         return Taken(request, call, resolved.alias, content_type if is_opaque else b"")
 
     def dry_run(self, body: bytes) -> Request:
@@ -108,40 +109,41 @@ class Intake:
         if api == "completions":
             ask = read(api, body)
         resolved = self._catalog.resolve(ask.model)
-        return self._request(ask, resolved, api, (), len(body), ANYBODY, "explain")
+        return self._request(ask, resolved, api, {}, len(body), ANYBODY, "explain")
 
     def _request(
         self,
         ask: Ask,
         resolved: Resolved,
         api: str,
-        headers: Sequence[Header],
+        told: Mapping[bytes, bytes],
         body_bytes: int,
         key: Key,
         request_id: str,
     ) -> Request:
-        members = [Member(it, blocks.chain(ask.canonical, it, ask.salt)) for it in resolved.models]
+        chain = blocks.chain
+        pool = tuple([Member(it, chain(ask.canonical, it, ask.salt)) for it in resolved.pool])
         return Request(
             key=next(self._numbers),
             id=request_id,
             api=api,
             model=resolved.real,
-            blocks=members[0].blocks,
+            blocks=pool[0].blocks if pool else chain(ask.canonical, resolved.real, ask.salt),
             prompt_bytes=ask.prompt_bytes,
             body_bytes=body_bytes,
             width=ask.width,
             prompts=ask.prompts,
-            priority=self._priority(headers, key),
-            session=session_of(headers, ask.session),
-            max_wait_s=self._wait_s(headers),
+            priority=self._priority(told, key),
+            session=session_of(told, ask.session),
+            max_wait_s=self._wait_s(told),
             stream=ask.stream,
             token_ids=ask.token_ids,
-            pool=tuple(members) if resolved.pool else (),
+            pool=pool,
         )
 
-    def _priority(self, headers: Sequence[Header], key: Key) -> int:
+    def _priority(self, told: Mapping[bytes, bytes], key: Key) -> int:
         """The key's; the header may only lower it."""
-        given = http1.header(headers, self._priority_header)
+        given = told.get(self._priority_header)
         if given is None:
             return key.priority
         word = given.decode("latin-1").strip().lower()
@@ -150,9 +152,9 @@ class Intake:
             raise BadRequest(f"{name} must be high, normal or low, not {shown(word)}.", param=name)
         return max(key.priority, PRIORITY_NAMES.index(word))
 
-    def _wait_s(self, headers: Sequence[Header]) -> float:
+    def _wait_s(self, told: Mapping[bytes, bytes]) -> float:
         """The client's own deadline in the queue; it may only shorten the configured one."""
-        given = http1.header(headers, _MAX_WAIT_HEADER)
+        given = told.get(_MAX_WAIT_HEADER)
         if given is None:
             return self._max_wait_s
         name, value = _MAX_WAIT_HEADER.decode(), given.decode("latin-1")
@@ -163,10 +165,10 @@ class Intake:
         return min(self._max_wait_s, int(given) / 1000)
 
 
-def session_of(headers: Sequence[Header], from_body: str) -> int:
+def session_of(told: Mapping[bytes, bytes], from_body: str) -> int:
     """The client's session as a hash, 0 where it names none. Never a credential, never an address."""
-    named = [(name, value) for name, value in headers if value and name in _SESSION_RANK]
-    if named:
-        _, value = min(named, key=lambda item: _SESSION_RANK[item[0]])
-        return xxh3_64_intdigest(value) or 1
+    if not _NAMES_SESSION.isdisjoint(told):
+        value = next((value for name in _SESSION_HEADERS if (value := told.get(name))), b"")
+        if value:
+            return xxh3_64_intdigest(value) or 1
     return xxh3_64_intdigest(from_body.encode("utf-8", "surrogatepass")) or 1 if from_body else 0

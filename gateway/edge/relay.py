@@ -107,13 +107,13 @@ class Relay:
 
     def serve(self, client: ClientConnection, incoming: Incoming) -> None:
         """One whole request. Answers at once, or opens an exchange that does."""
-        path, _, query = incoming.url.decode("latin-1").partition("?")
-        target = _target(path)
+        target, query = _asked(incoming.url)
         try:
             if target is None:
+                path = incoming.url.decode("latin-1").partition("?")[0]
                 raise BadRequest(_NO_SUCH_PATH.format(shown(path)), code="not_found")
-            self._check_method(incoming.method, target)
-            if target.api in _METHODS:
+            if target.api in _METHODS or incoming.method != b"POST":
+                self._check_method(incoming.method, target)
                 self._answer(client, incoming, target)
                 return
             key = self._keyring.admit(incoming.headers)
@@ -123,7 +123,7 @@ class Relay:
 
     def refuse(self, client: ClientConnection, incoming: Incoming, refusal: BadRequest) -> None:
         """Answer with the gateway's own error and count it, once."""
-        target = _target(incoming.url.decode("latin-1").partition("?")[0]) if incoming.url else None
+        target = _asked(incoming.url)[0] if incoming.url else None
         api = target.api if target is not None else "other"
         status = status_of(refusal.code, api)
         request_id = self._intake.request_id(incoming.headers)
@@ -227,7 +227,7 @@ class Relay:
         self, client: ClientConnection, incoming: Incoming, target: paths.Target, query: str, key: Key
     ) -> None:
         request_id = self._intake.request_id(incoming.headers)
-        taken = self._intake.take(incoming, target, f"?{query}" if query else "", key, request_id)
+        taken = self._intake.take(incoming, target, query, key, request_id)
         exchange = Exchange(self, client, taken, key.name)
         client.exchange = exchange
         self._exchanges.add(exchange)
@@ -264,5 +264,7 @@ def _second(since_epoch_s: int) -> str:
 
 
 @lru_cache(maxsize=128)
-def _target(path: str) -> paths.Target | None:
-    return paths.target(unquote(path, errors="replace"))
+def _asked(url: bytes) -> tuple[paths.Target | None, str]:
+    """What a raw target means, and its query with the question mark."""
+    path, mark, query = url.decode("latin-1").partition("?")
+    return paths.target(unquote(path, errors="replace")), mark + query if query else ""

@@ -42,26 +42,23 @@ class Ask(Struct, frozen=True, kw_only=True):
 def read(api: str, body: bytes) -> Ask:
     """Parse `body` for `api` (see `wire.paths`). Raises `BadRequest`."""
     data = parse_object(body)
-    model = model_of(data)
-    stream = data.get("stream") is True
-    options = data.get("stream_options")
+    get = data.get
+    options, salt, n = get("stream_options"), get("cache_salt"), get("n")
     include = options.get("include_usage") if isinstance(options, dict) else None
-    prompt = _Prompt(b"", 0, 1, False)
     reader = _READERS.get(api)
-    if reader is not None:
-        try:
-            prompt = reader(data)
-        except RecursionError:
-            raise BadRequest("The request body is nested too deeply to be read.") from None
-    salt = data.get("cache_salt")
+    try:
+        prompt = _NO_PROMPT if reader is None else reader(data)
+    except RecursionError:
+        raise BadRequest("The request body is nested too deeply to be read.") from None
+    choices = 1 if n is None else _choices(n)
     return Ask(
-        model=model,
+        model=model_of(data),
         canonical=prompt.canonical,
         prompt_bytes=prompt.total_bytes,
-        width=0 if api in _NO_SLOT else min(_MAX_WIDTH, prompt.count * _choices(data)),
+        width=0 if api in _NO_SLOT else min(_MAX_WIDTH, prompt.count * choices),
         prompts=prompt.count,
         salt=salt if isinstance(salt, str) else "",
-        stream=stream,
+        stream=get("stream") is True,
         include_usage=include if isinstance(include, bool) else None,
         token_ids=prompt.token_ids,
         session=_session(data),
@@ -75,6 +72,9 @@ class _Prompt(Struct, frozen=True):
     token_ids: bool
 
 
+_NO_PROMPT = _Prompt(b"", 0, 1, False)
+
+
 def _chat(data: Mapping[str, Any]) -> _Prompt:
     canonical = chat_canonical(data)
     return _Prompt(canonical, len(canonical), 1, False)
@@ -82,15 +82,14 @@ def _chat(data: Mapping[str, Any]) -> _Prompt:
 
 def chat_canonical(data: Mapping[str, Any]) -> bytes:
     """The canonical prompt of a chat body."""
+    get = data.get
     parts = [
-        f"{_FIELD}{field}{compact(data[field])}" for field in _HEAD_FIELDS if data.get(field) is not None
+        f"{_FIELD}{field}{compact(data[field])}" for field in _HEAD_FIELDS if get(field) is not None
     ]
-    messages = data.get("messages")
-    items = messages if isinstance(messages, list) else []
-    tools = data.get("tools") or data.get("functions")
-    for item in items:
-        role = item.get("role") if isinstance(item, dict) else None
-        if tools and role not in _SYSTEM_ROLES:
+    messages = get("messages")
+    tools = get("tools") or get("functions")
+    for item in messages if isinstance(messages, list) else ():
+        if tools and (item.get("role") if isinstance(item, dict) else None) not in _SYSTEM_ROLES:
             parts += (_TOOLS, compact(tools))
             tools = None
         _message(item, parts)
@@ -103,12 +102,10 @@ def _message(item: Any, parts: list[str]) -> None:
     if not isinstance(item, dict):
         parts += (_MESSAGE, compact(item))
         return
-    content = item.get("content")
-    parts += (_MESSAGE, str(item.get("role", "")), _FIELD)
-    if isinstance(content, str):
-        parts.append(content)
-    elif content is not None:
-        parts.append(_content(content))
+    content, role = item.get("content"), item.get("role", "")
+    if not isinstance(content, str):
+        content = "" if content is None else _content(content)
+    parts += (_MESSAGE, role if isinstance(role, str) else str(role), _FIELD, content)
     if len(item) > ("role" in item) + ("content" in item):
         _extras(item, parts)
 
@@ -188,8 +185,7 @@ def _documents(data: Mapping[str, Any]) -> _Prompt:
     return _Prompt(b"", 0, len(given) if isinstance(given, list) and given else 1, False)
 
 
-def _choices(data: Mapping[str, Any]) -> int:
-    n = data.get("n")
+def _choices(n: object) -> int:
     if isinstance(n, float) and n.is_integer():
         n = int(n)
     return n if type(n) is int and n > 1 else 1
@@ -197,10 +193,9 @@ def _choices(data: Mapping[str, Any]) -> int:
 
 def _session(data: Mapping[str, Any]) -> str:
     """The body fields that name a session (`prompt_cache_key`; Claude Code packs its own into `metadata`)."""
-    key = data.get("prompt_cache_key")
+    key, metadata = data.get("prompt_cache_key"), data.get("metadata")
     if isinstance(key, str):
         return key
-    metadata = data.get("metadata")
     if isinstance(metadata, dict):
         for field in ("user_id", "session_id"):
             if isinstance(metadata.get(field), str):
