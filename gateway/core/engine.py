@@ -130,6 +130,12 @@ AVERAGED_S = 60.0
 """What has run on an engine for so long tells how much its sessions will want of it."""
 
 
+# Looked up through its class a member costs 0.2 us on Python 3.11.
+_UNKNOWN, _LOADING, _READY, _BUSY, _DOWN = (
+    Health.UNKNOWN, Health.LOADING, Health.READY, Health.BUSY, Health.DOWN
+)  # fmt: skip
+
+
 class Engine:
     """Mutable state of one engine. Only the scheduler touches it.
 
@@ -140,7 +146,7 @@ class Engine:
         self.name = name
         self.url = url
         self.facts = Facts()
-        self.health = Health.UNKNOWN
+        self.health = _UNKNOWN
         self.trouble = ""
         self.draining = False
         self.quota: int | None = None
@@ -170,7 +176,7 @@ class Engine:
 
     @property
     def accepting(self) -> bool:
-        return not self.draining and (self.health is Health.READY or self.health is Health.BUSY)
+        return not self.draining and (self.health is _READY or self.health is _BUSY)
 
     def serves(self, model: str) -> bool:
         return self.accepting and model in self.facts.models
@@ -178,7 +184,7 @@ class Engine:
     def may_serve(self, model: str) -> bool:
         """Not ready yet, but there, and for all that is known the model is: worth waiting for."""
         known = self.facts.models
-        coming = self.health is Health.LOADING or self.health is Health.UNKNOWN
+        coming = self.health is _LOADING or self.health is _UNKNOWN
         return not self.draining and coming and (not known or model in known)
 
     @property
@@ -253,7 +259,7 @@ class Engine:
         return lease
 
     def cool(self, width: int, now: float) -> None:
-        if width and self.health is not Health.DOWN:
+        if width and self.health is not _DOWN:
             self.cooling.append(Cooling(width, now, now + self.facts.cancel_s))
             self.cooling_width += width
 
@@ -261,26 +267,26 @@ class Engine:
         """Bytes from the engine: it is healthy, whatever a probe says (k3s#10240, olla@960a815)."""
         self._last_traffic = now
         self._failures = 0
-        if self.health is Health.DOWN:
-            self.health, self.trouble = Health.READY, ""
+        if self.health is _DOWN:
+            self.health, self.trouble = _READY, ""
 
     def probed(self, probe: Probe, now: float, why: str = "") -> None:
         self.trouble = why
         if probe is Probe.OK:
-            self.health, self._failures = Health.READY, 0
+            self.health, self._failures = _READY, 0
         elif probe is Probe.LOADING:
-            self.health = Health.LOADING
+            self.health = _LOADING
         elif probe is Probe.REFUSED:
-            self.health = Health.DOWN
+            self.health = _DOWN
             self.report = self.report_at = None
             self._warm(0)
         else:
             self._failures += 1
             recent = self._last_traffic is not None and now - self._last_traffic < _LIVE_TRAFFIC_S
             if self.accepting and (self.leases or self.cooling or recent):
-                self.health = Health.BUSY
+                self.health = _BUSY
             elif self._failures >= _FAILURES_TO_DOWN:
-                self.health = Health.DOWN
+                self.health = _DOWN
 
     def reported(self, report: LoadReport, now: float) -> None:
         self.report, self.report_at = report, now

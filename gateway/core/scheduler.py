@@ -22,6 +22,7 @@ from gateway.core.request import Decision, Grant, Outcome, Reason, Rejection, Re
 from gateway.core.router import Candidate, Policy
 from gateway.core.swaps import Swaps
 
+_OK = Outcome.OK
 # Outcomes after which the engine may go on computing: we hung up on it.
 _HUNG_UP = {Outcome.CLIENT_DISCONNECT, Outcome.CLIENT_TIMEOUT, Outcome.ENGINE_TIMEOUT, Outcome.SHUTDOWN}
 
@@ -147,10 +148,10 @@ class Scheduler:
             self._pairing.take(key)
             return self._step(self._pair(now))
         engine = self.engines[grant.engine]
-        if outcome is Outcome.OK:
+        if outcome is _OK:
             self.index.delivered(engine, entry.request, grant, usage, now)
         lease = self._release(entry, now)
-        if outcome is Outcome.OK:
+        if outcome is _OK:
             engine.alive(now)
             engine.learn(lease, usage, now)
             self._swaps.turns.ended(entry.request.blocks, now)

@@ -58,14 +58,25 @@ def _json_line(record: Record) -> str:
 
 
 def _text_line(r: Record) -> str:
-    code = f" code={_name(r.code)}" if r.code else ""
+    what = _what(r.api, r.model, r.engine, r.outcome, r.status)
+    how = _how(r.route, r.attempts, r.key_name, r.code)
     return (
-        f"time={r.time} id={_word(r.id)} api={_name(r.api)} model={_name(r.model)} "
-        f"engine={_name(r.engine)} outcome={r.outcome} status={r.status} queue_ms={r.queue_ms:.1f} "
+        f"time={r.time} id={_word(r.id)} {what} queue_ms={r.queue_ms:.1f} "
         f"ttft_ms={_ms(r.ttft_ms)} duration_ms={r.duration_ms:.1f} prompt_tokens={_count(r.prompt_tokens)} "
-        f"predicted={r.predicted_cached_tokens} cached={_count(r.cached_tokens)} route={_name(r.route)} "
-        f"attempts={r.attempts} key={_name(r.key_name)}{code}\n"
+        f"predicted={r.predicted_cached_tokens} cached={_count(r.cached_tokens)} {how}\n"
     )
+
+
+# What comes again and again is worded once.
+@lru_cache(maxsize=1024)
+def _what(api: str, model: str, engine: str, outcome: str, status: int) -> str:
+    return f"api={_word(api)} model={_word(model)} engine={_word(engine)} outcome={outcome} status={status}"
+
+
+@lru_cache(maxsize=1024)
+def _how(route: str, attempts: int, key_name: str, code: str) -> str:
+    told = f" code={_word(code)}" if code else ""
+    return f"route={_word(route)} attempts={attempts} key={_word(key_name)}{told}"
 
 
 def _word(value: str) -> str:
@@ -74,10 +85,6 @@ def _word(value: str) -> str:
     if value != "-" and _PLAIN(value):
         return value
     return json.dumps(value).replace("\x7f", "\\u007f")
-
-
-_name = lru_cache(maxsize=256)(_word)
-"""For words that come again and again."""
 
 
 def _ms(value: float | None) -> str:

@@ -40,11 +40,16 @@ class State(Enum):
     DONE = "done"
 
 
+# A member looked up through its class costs 0.2 us on Python 3.11, and a request looks up some twenty.
+_WAITING, _CONNECTING, _SENT, _HELD, _RELAYING, _DONE = State
+_OK = Outcome.OK
+
+
 class Exchange:
     """Applicant to the dispatcher, attempt to the connection pools, source of bytes to one client."""
 
     def __init__(self, relay: Relay, client: ClientConnection, taken: Taken, key_name: str) -> None:
-        self.state = State.WAITING
+        self.state = _WAITING
         self.deadline = float("inf")
         self._relay = relay
         self._client = client
@@ -86,7 +91,7 @@ class Exchange:
         connection = pool.idle() if grant.attempt == 1 else None
         self._connecting_at = now
         self._trace.sent_at = None
-        self.state = State.CONNECTING
+        self.state = _CONNECTING
         if connection is not None:
             self.connected(connection)
         else:
@@ -102,7 +107,7 @@ class Exchange:
             self._fail(Outcome.ENGINE_ERROR, code, rejection.message, extra)
 
     def crashed(self, error: Exception) -> None:
-        if self.state is not State.DONE:
+        if self.state is not _DONE:
             self._drop_connection()
             self._fail(
                 Outcome.ENGINE_ERROR, "engine_unreachable", f"The gateway failed: {type(error).__name__}."
@@ -111,7 +116,7 @@ class Exchange:
     # From the pool and the connection
 
     def connected(self, connection: EngineConnection) -> None:
-        if self.state is not State.CONNECTING:
+        if self.state is not _CONNECTING:
             connection.release()
             return
         grant, taken, prepared = self._grant, self._taken, self._prepared
@@ -127,7 +132,7 @@ class Exchange:
         head = http1.request_head(path, pool.host_header, prepared.headers, len(prepared.body), extra)
         self._trace.connect_s += now - self._connecting_at
         self._connection = connection
-        self.state = State.SENT
+        self.state = _SENT
         limits = self._relay.limits
         patience_s = limits.first_byte_timeout_s if self._request.stream else limits.answer_timeout_s
         self.deadline = now + patience_s
@@ -135,26 +140,26 @@ class Exchange:
         self._trace.sent(self._relay.now())
 
     def connect_failed(self, error: OSError) -> None:
-        if self.state is not State.CONNECTING:
+        if self.state is not _CONNECTING:
             return
         assert self._grant is not None
         self._relay.suspect(self._grant.engine, error)
-        self.state = State.WAITING
+        self.state = _WAITING
         self._relay.dispatcher.retry(self._request.key, reached=False)
 
     def answered(self, connection: EngineConnection) -> None:
         if connection is not self._connection:
             return
         reader = connection.reader
-        if self.state is State.SENT and reader.status:
+        if self.state is _SENT and reader.status:
             self._head(reader.status, reader.headers)
-        if self.state is State.RELAYING or self.state is State.HELD:
+        if self.state is _RELAYING or self.state is _HELD:
             data = reader.take()
             if data:
                 self._body(data)
             if self._connection is connection and reader.complete:
                 self._complete(connection)
-            elif self.state is State.RELAYING:
+            elif self.state is _RELAYING:
                 self._client.flush()
 
     def lost(self, connection: EngineConnection, error: Exception | None) -> None:
@@ -163,7 +168,7 @@ class Exchange:
         self._connection = None
         assert self._grant is not None
         self._relay.suspect(self._grant.engine, None)
-        if self.state is State.RELAYING:
+        if self.state is _RELAYING:
             self._break(
                 "engine_truncated", Outcome.ENGINE_TRUNCATED, "closed the connection before its answer ended"
             )
@@ -177,26 +182,26 @@ class Exchange:
 
     def pause(self) -> None:
         """The client reads slower than the engine writes: the engine waits, not our memory."""
-        if self.state is State.RELAYING and self._connection is not None:
+        if self.state is _RELAYING and self._connection is not None:
             self._connection.pause_reading()
             self.deadline = self._relay.now() + self._relay.limits.write_timeout_s
 
     def resume(self) -> None:
-        if self.state is State.RELAYING and self._connection is not None:
+        if self.state is _RELAYING and self._connection is not None:
             self._connection.resume_reading()
             self._touch()
 
     # From the clock
 
     def expired(self) -> None:
-        if self.state is State.RELAYING and self._client.paused:
+        if self.state is _RELAYING and self._client.paused:
             self._leave(Outcome.CLIENT_TIMEOUT)
             self._client.abort()
-        elif self.state is State.RELAYING:
+        elif self.state is _RELAYING:
             silence = f"sent nothing for {self._relay.limits.idle_timeout_s:g} s (limits.idle_timeout)"
             self._drop_connection()
             self._break("engine_timeout", Outcome.ENGINE_TIMEOUT, silence)
-        elif self.state in (State.SENT, State.HELD):
+        elif self.state in (_SENT, _HELD):
             limit = "limits.first_byte_timeout" if self._request.stream else "limits.answer_timeout"
             engine = self._grant.engine if self._grant else "?"
             waited = self._relay.now() - (self._trace.sent_at or self._trace.received_at)
@@ -206,10 +211,10 @@ class Exchange:
 
     def shut_down(self) -> None:
         """The grace is over."""
-        if self.state is State.RELAYING:
+        if self.state is _RELAYING:
             self._drop_connection()
             self._break("shutting_down", Outcome.SHUTDOWN, "was cut off: the gateway is shutting down")
-        elif self.state is not State.DONE:
+        elif self.state is not _DONE:
             self._drop_connection()
             self._fail(Outcome.SHUTDOWN, "shutting_down", "The gateway is shutting down. Retry.")
 
@@ -229,7 +234,7 @@ class Exchange:
         elif self._stream:
             withhold = self._prepared is not None and self._prepared.withhold_usage
             self._pump = SsePump(withhold_usage=withhold, alias=self._echo())
-            self.state = State.HELD
+            self.state = _HELD
         else:
             self._pump = JsonPump(self._echo() if status < 400 else None)
             self._send_head()
@@ -237,7 +242,7 @@ class Exchange:
     def _body(self, data: bytes) -> None:
         pump = self._pump
         out = pump.feed(data)
-        if self.state is State.HELD and isinstance(pump, SsePump):
+        if self.state is _HELD and isinstance(pump, SsePump):
             self._early += out
             if not pump.any_event:
                 return
@@ -258,7 +263,7 @@ class Exchange:
         broke_off = (
             self._request.api in _TERMINAL_EVENT and self._status < 400 and not pump.whole and not pump.failed
         )
-        if self.state is State.HELD:
+        if self.state is _HELD:
             if broke_off and not pump.started:
                 self._connection = None
                 connection.release()
@@ -280,7 +285,7 @@ class Exchange:
 
     def _resend(self, *, reached: bool) -> None:
         """The engine failed before the client had a byte: another may be tried."""
-        self.state = State.WAITING
+        self.state = _WAITING
         self.deadline = float("inf")
         self._status, self._early = 0, b""
         self._relay.dispatcher.retry(self._request.key, reached=reached)
@@ -289,12 +294,12 @@ class Exchange:
         status = self._status
         if status in (401, 403, 408, 429) or status >= 500 or self._pump.failed:
             return Outcome.ENGINE_ERROR
-        return Outcome.INVALID if status >= 400 else Outcome.OK
+        return Outcome.INVALID if status >= 400 else _OK
 
     def _try_elsewhere(self) -> bool:
         """The engine is too busy: whether another one will be tried. Its answer is dropped if so."""
         connection, state, early, status = self._connection, self.state, self._early, self._status
-        self._connection, self.state, self._early, self._status = None, State.WAITING, b"", 0
+        self._connection, self.state, self._early, self._status = None, _WAITING, b"", 0
         if self._relay.dispatcher.decline(self._request.key):
             if connection is not None:
                 connection.abort()
@@ -317,7 +322,7 @@ class Exchange:
         assert connection is not None
         assert grant is not None
         reader = connection.reader
-        self.state = State.RELAYING
+        self.state = _RELAYING
         # Never sent again from here on: a long answer must not keep a prompt of megabytes.
         self._taken = self._prepared = None
         headers = http1.for_client(reader.headers, self._relay.pools[grant.engine].secret)
@@ -358,7 +363,7 @@ class Exchange:
             self._client.abort()
 
     def _leave(self, outcome: Outcome) -> None:
-        if self.state is not State.DONE:
+        if self.state is not _DONE:
             self._drop_connection()
             self._close(outcome)
 
@@ -368,9 +373,9 @@ class Exchange:
             connection.abort()
 
     def _close(self, outcome: Outcome) -> None:
-        if self.state is State.DONE:
+        if self.state is _DONE:
             return
-        self.state = State.DONE
+        self.state = _DONE
         self.deadline = float("inf")
         usage = self._pump.usage if self._status < 400 else _NO_USAGE
         if self._request.prompts > 1 or not self._tells_cached:

@@ -71,6 +71,7 @@ REQUEST_BUCKETS_S = (
 OVERHEAD_BUCKETS_S = (0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1)
 
 _UP = (Health.READY, Health.BUSY)
+_OK, _REJECTED = Outcome.OK, Outcome.REJECTED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,7 +188,7 @@ class Metrics(Collector):
         cell = self._found.get(key) or self._find(key)
         outcome = record.outcome
         cell.outcomes[outcome] = cell.outcomes.get(outcome, 0) + 1
-        if outcome is Outcome.REJECTED:
+        if outcome is _REJECTED:
             self._rejected[record.code if record.code in self._rejected else OTHER] += 1
         # A request that neither waited nor got an engine was refused at the door: its zeros would only
         # make an overloaded gateway look fast.
@@ -327,7 +328,7 @@ def _count_tokens(cell: _Cell, record: Record) -> None:
         funnel.delivered += delivered
         cell.reports.ok_since = 0
         cell.reports.ever = True
-    elif record.outcome is Outcome.OK:
+    elif record.outcome is _OK:
         cell.reports.unknown += 1
         cell.reports.ok_since += 1
 

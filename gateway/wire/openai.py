@@ -83,9 +83,7 @@ def _chat(data: Mapping[str, Any]) -> _Prompt:
 def chat_canonical(data: Mapping[str, Any]) -> bytes:
     """The canonical prompt of a chat body."""
     get = data.get
-    parts = [
-        f"{_FIELD}{field}{compact(data[field])}" for field in _HEAD_FIELDS if get(field) is not None
-    ]
+    parts = [f"{_FIELD}{field}{compact(data[field])}" for field in _HEAD_FIELDS if get(field) is not None]
     messages = get("messages")
     tools = get("tools") or get("functions")
     for item in messages if isinstance(messages, list) else ():
