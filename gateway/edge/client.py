@@ -152,6 +152,15 @@ class ClientConnection(asyncio.Protocol):
         if self._transport is not None and data:
             self._out.append(http1.chunk(data) if self._chunked else data)
 
+    def send_now(self, data: bytes) -> None:
+        """`send_body` and `flush` of an answer whose head is out."""
+        if data and self._transport is not None:
+            if self._out:
+                self.send_body(data)
+                self.flush()
+            else:
+                self._transport.write(http1.chunk(data) if self._chunked else data)
+
     def flush(self) -> None:
         out = self._out
         if out and self._transport is not None:

@@ -63,7 +63,7 @@ class Exchange:
         self._tells_cached = True
         self._connection: EngineConnection | None = None
         self._pump: JsonPump | SsePump | InflatingPump = JsonPump()
-        self._stream = False
+        self._stream = self._is_flowing = False
         self._early = b""
         self._connecting_at = 0.0
         self._status = 0
@@ -151,6 +151,11 @@ class Exchange:
         if connection is not self._connection:
             return
         reader = connection.reader
+        if self._is_flowing and not reader.complete:
+            # Most of all calls: one more event of a stream that has begun.
+            self._client.send_now(self._pump.feed(reader.take()))
+            self._touch()
+            return
         if self.state is _SENT and reader.status:
             self._head(reader.status, reader.headers)
         if self.state is _RELAYING or self.state is _HELD:
@@ -253,6 +258,7 @@ class Exchange:
         if pump.started and self._trace.first_token_at is None and self._stream:
             self._trace.first_token_at = self._relay.now()
             self._relay.dispatcher.first_token(self._request.key)
+            self._is_flowing = True
         self._touch()
         if out:
             self._client.send_body(out)

@@ -101,6 +101,7 @@ class SsePump:
         self._done = False
         self._finished = False
         self._events = False
+        self._is_plain = False
 
     @property
     def whole(self) -> bool:
@@ -113,11 +114,20 @@ class SsePump:
         return self._events
 
     def feed(self, data: bytes) -> bytes:
+        if self._is_plain and data.endswith(b"\n\n") and not _tells(data):
+            return data
+        out = self._feed(data)
+        self._is_plain = (
+            self.started and self._rename is None and not (self._held or self._torn or self._after_cr)
+        )
+        return out
+
+    def _feed(self, data: bytes) -> bytes:
         if self._after_cr and data:
             self._after_cr = False
             if data.startswith(b"\n"):
                 # The second half of a CRLF, which goes the way of its event.
-                return (b"" if self._dropped else b"\n") + self.feed(data[1:])
+                return (b"" if self._dropped else b"\n") + self._feed(data[1:])
         if self._torn:
             return self._feed_torn(data)
         known = len(self._held)
@@ -169,7 +179,7 @@ class SsePump:
         if rest == len(data):
             self._after_cr = data.endswith(b"\r")
             return data
-        return data[:rest] + self.feed(data[rest:])
+        return data[:rest] + self._feed(data[rest:])
 
     def _observe(self, data: bytes) -> bytes:
         if not self.started:
@@ -220,6 +230,17 @@ class SsePump:
             return data
         pieces.append(data[done:])
         return b"".join(pieces)
+
+
+def _tells(data: bytes) -> bool:
+    """Whether whole events hold anything to be read: all but a few of an answer hold text alone."""
+    if b'"usage"' in data or b'"timings"' in data or b'"error"' in data or b"[DONE]" in data:
+        return True
+    if b"message_stop" in data or b"response." in data:
+        return True
+    at = data.find(b'"finish_reason"')
+    # What a token's event says of it, once and in the spelling of most engines; the rest is looked at closely.
+    return at >= 0 and not (data.startswith(b":null", at + 15) and data.find(b'"finish_reason"', at + 15) < 0)
 
 
 def _has_last_event(data: bytes) -> bool:

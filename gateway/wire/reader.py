@@ -209,11 +209,16 @@ class AnswerReader(_Collector):
         self.keep_alive = False
         self._pieces: list[bytes] = []
         self._parser = httptools.HttpResponseParser(self)
+        self._feed_parser = self._parser.feed_data
 
     def feed(self, data: bytes) -> None:
         """Raises `ValueError` for what is no HTTP/1.1 answer."""
         try:
-            self._parse(self._parser, data)
+            # As `_parse`, which would be one call more for each event.
+            self._stalled_bytes += len(data)
+            self._feed_parser(data)
+            if self._stalled_bytes > MAX_HEAD_BYTES:
+                raise _HeadTooLarge(_HEAD_LIMIT)
         except httptools.HttpParserUpgrade:
             raise ValueError("the engine switched protocols") from None
         except _HeadTooLarge as error:
