@@ -33,10 +33,17 @@ class _HeadTooLarge(Exception):
     pass
 
 
+class _BadFraming(Exception):
+    """What llhttp lets pass and another parser may read differently."""
+
+
 class _Surplus(Exception):
     """An answer that nobody asked for, right behind the one that was."""
 
 
+_WRONG_VERSION = "Not a valid HTTP/1.1 request: its first line must end with HTTP/1.1 or HTTP/1.0."
+_WRONG_CODING = "Not a valid HTTP/1.1 request: its Transfer-Encoding must be chunked, once and alone."
+_WRONG_CODING_VERSION = "Not a valid HTTP/1.0 request: Transfer-Encoding needs HTTP/1.1."
 _HEAD_LIMIT = f"The head is larger than {MAX_HEAD_BYTES} bytes."
 
 
@@ -147,16 +154,21 @@ class RequestReader(_Collector):
     def on_headers_complete(self) -> None:
         self.in_head = False
         self._stalled_bytes = 0
-        length, expects = 0, False
+        version = self._parser.get_http_version()
+        if version not in ("1.1", "1.0"):
+            raise _BadFraming(_WRONG_VERSION)
+        length, expects = None, False
         for name, value in self.headers:
             if name == b"content-length":
                 length = int(value)
             elif name == b"expect":
                 expects = expects or http1.has_token(value, b"100-continue")
-        if length > self._max_body_bytes:
+        if length is None:
+            self._check_coding(version)
+        elif length > self._max_body_bytes:
             self._refuse(length)
-        elif expects:
-            self.wants_continue = self._parser.get_http_version() != "1.0"
+        if expects and self.refusal is None:
+            self.wants_continue = version != "1.0"
 
     def on_body(self, data: bytes) -> None:
         self.wants_continue = False
@@ -186,6 +198,14 @@ class RequestReader(_Collector):
                 http10=self._parser.get_http_version() == "1.0",
             )
         )
+
+    def _check_coding(self, version: str) -> None:
+        """`chunked` is the only transfer coding read here, and HTTP/1.0 has none (RFC 9112, section 6.1)."""
+        codings = [value.strip().lower() for name, value in self.headers if name == b"transfer-encoding"]
+        if codings and codings != [b"chunked"]:
+            raise _BadFraming(_WRONG_CODING)
+        if codings and version == "1.0":
+            raise _BadFraming(_WRONG_CODING_VERSION)
 
     def _refuse(self, length: int | None) -> None:
         if self.refusal is None:
