@@ -133,11 +133,14 @@ class ClientConnection(asyncio.Protocol):
         if self._transport is None or incoming is None:
             return
         self._chunked = False
-        if length is not None:
+        if status in (204, 304):
+            # Without a body (RFC 9112, section 6.3): a last chunk would be taken for the next answer.
+            pass
+        elif length is not None:
             headers.append((b"content-length", length))
         elif incoming.http10:
             self._closing = self._ends_by_close = True
-        elif status != 204:
+        else:
             self._chunked = True
             headers.append((b"transfer-encoding", b"chunked"))
         if not incoming.keep_alive or incoming.http10 or self._relay.closing:

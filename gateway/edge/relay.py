@@ -25,7 +25,7 @@ from gateway.edge.intake import Intake
 from gateway.edge.trace import refusal_record
 from gateway.edge.upstream import Pool
 from gateway.engines.base import Dialect
-from gateway.wire import paths
+from gateway.wire import paths, query
 from gateway.wire.body import shown
 from gateway.wire.errors import BadRequest, error_body, retry_headers, status_of
 from gateway.wire.reader import Incoming
@@ -107,23 +107,25 @@ class Relay:
 
     def serve(self, client: ClientConnection, incoming: Incoming) -> None:
         """One whole request. Answers at once, or opens an exchange that does."""
-        target, query = _asked(incoming.url)
+        path, _, parameters = incoming.url.partition(b"?")
+        target = _target(path)
         try:
             if target is None:
-                path = incoming.url.decode("latin-1").partition("?")[0]
-                raise BadRequest(_NO_SUCH_PATH.format(shown(path)), code="not_found")
+                path_text = paths.origin_form(path.decode("latin-1"))
+                raise BadRequest(_NO_SUCH_PATH.format(shown(path_text)), code="not_found")
             if target.api in _METHODS or incoming.method != b"POST":
                 self._check_method(incoming.method, target)
                 self._answer(client, incoming, target)
                 return
             key = self._keyring.admit(incoming.headers)
-            self._open(client, incoming, target, query, key)
+            parameters_text = query.for_engine(parameters.decode("latin-1")) if parameters else ""
+            self._open(client, incoming, target, parameters_text, key)
         except BadRequest as refusal:
             self.refuse(client, incoming, refusal)
 
     def refuse(self, client: ClientConnection, incoming: Incoming, refusal: BadRequest) -> None:
         """Answer with the gateway's own error and count it, once."""
-        target = _asked(incoming.url)[0] if incoming.url else None
+        target = _target(incoming.url.partition(b"?")[0]) if incoming.url else None
         api = target.api if target is not None else "other"
         status = status_of(refusal.code, api)
         request_id = self._intake.request_id(incoming.headers)
@@ -224,10 +226,10 @@ class Relay:
         return (200 if ready else 503), msgspec.json.encode({"status": word, "engines": states})
 
     def _open(
-        self, client: ClientConnection, incoming: Incoming, target: paths.Target, query: str, key: Key
+        self, client: ClientConnection, incoming: Incoming, target: paths.Target, parameters: str, key: Key
     ) -> None:
         request_id = self._intake.request_id(incoming.headers)
-        taken = self._intake.take(incoming, target, query, key, request_id)
+        taken = self._intake.take(incoming, target, parameters, key, request_id)
         exchange = Exchange(self, client, taken, key.name)
         client.exchange = exchange
         self._exchanges.add(exchange)
@@ -264,7 +266,5 @@ def _second(since_epoch_s: int) -> str:
 
 
 @lru_cache(maxsize=128)
-def _asked(url: bytes) -> tuple[paths.Target | None, str]:
-    """What a raw target means, and its query with the question mark."""
-    path, mark, query = url.decode("latin-1").partition("?")
-    return paths.target(unquote(path, errors="replace")), mark + query if query else ""
+def _target(path: bytes) -> paths.Target | None:
+    return paths.target(unquote(paths.origin_form(path.decode("latin-1")), errors="replace"))

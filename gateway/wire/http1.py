@@ -13,8 +13,11 @@ _HOP_BY_HOP = frozenset(
 )
 # What a client uses to prove itself to the gateway, and what the gateway writes anew for an engine.
 _NOT_TO_ENGINE = _HOP_BY_HOP | frozenset(
-    b"authorization x-api-key api-key x-goog-api-key xi-api-key cookie host content-length expect "
-    b"accept-encoding x-request-id x-forwarded-for x-forwarded-host x-forwarded-proto forwarded "
+    b"authorization x-api-key api-key x-goog-api-key xi-api-key cookie x-auth-token x-access-token "
+    b"x-litellm-api-key ocp-apim-subscription-key x-amz-security-token host content-length expect "
+    b"accept-encoding x-request-id x-real-ip forwarded x-forwarded-for x-forwarded-host x-forwarded-proto "
+    b"x-forwarded-port x-forwarded-prefix x-forwarded-server x-forwarded-access-token x-forwarded-user "
+    b"x-forwarded-email x-forwarded-groups x-forwarded-preferred-username x-auth-request-access-token "
     b"x-gateway-priority x-gateway-max-wait-ms".split()
 )
 _NOT_TO_CLIENT = _HOP_BY_HOP | frozenset((b"content-length", b"x-request-id"))

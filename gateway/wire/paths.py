@@ -1,5 +1,6 @@
 """Which API a path means. Tolerates a missing or doubled `/v1`, doubled and trailing slashes."""
 
+import re
 from urllib.parse import quote
 
 from msgspec import Struct
@@ -18,6 +19,7 @@ _POST: dict[str, str] = {
 }
 _NO_V1 = frozenset(("tokenize", "detokenize"))
 _GET = frozenset(("models", "healthz", "readyz", ""))
+_AUTHORITY = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/]*")
 _PLAIN = "/:@!$&'()*+,;="
 APIS = (*_POST.values(), "models", "other")
 
@@ -30,15 +32,18 @@ class Target(Struct, frozen=True):
     rest: str = ""
 
 
+def origin_form(path: str) -> str:
+    """`path` without the scheme, host and credentials of an absolute URL."""
+    return path if path.startswith("/") else _AUTHORITY.sub("", path)
+
+
 def target(path: str) -> Target | None:
     """The API behind a decoded request path without its query; None where the gateway has nothing there.
 
     A path with dot segments is none of ours: an engine, or a proxy before it, would resolve them to
     something else than what was checked here. An absolute URL (RFC 9112, section 3.2.2) counts by its path.
     """
-    if path.startswith(("http://", "https://")):
-        path = path.partition("://")[2].partition("/")[2]
-    parts = [part for part in path.split("/") if part]
+    parts = [part for part in origin_form(path).split("/") if part]
     if "." in parts or ".." in parts:
         return None
     has_v1 = bool(parts) and parts[0] == "v1"

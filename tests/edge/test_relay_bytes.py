@@ -123,6 +123,27 @@ async def test_an_answer_without_a_body_has_none(gateway, engine):
             assert "transfer-encoding" not in answer.headers
 
 
+@pytest.mark.parametrize("status", [b"204 No Content", b"304 Not Modified"])
+@pytest.mark.parametrize("header", [b"x: y", b"content-length: 5", b"transfer-encoding: chunked"])
+@pytest.mark.parametrize("alias", ["m", "other-name"])
+async def test_nothing_follows_the_head_of_an_answer_that_has_no_body(
+    tmp_path, engine, status, header, alias
+):
+    """Whatever its framing says: the next answer must begin where the client looks for it."""
+    engine.handler = answers(b"HTTP/1.1 " + status + b"\r\n" + header + b"\r\n\r\n")
+    aliases = {"aliases": {"other-name": "m"}}
+    async with (
+        running(tmp_path, [engine.entry(name="a")], models=aliases) as gateway,
+        connect(gateway) as client,
+    ):
+        client.send(request({"model": alias}, path="/v1/anything"))
+        answer = await client.head()
+        assert answer.status == int(status[:3])
+        assert {"content-length", "transfer-encoding"}.isdisjoint(answer.headers)
+        client.send(request(path="/healthz", method="GET"))
+        assert (await client.answer()).body == b'{"status":"ok"}'
+
+
 async def test_an_empty_answer_is_empty(gateway, engine):
     engine.handler = answers(whole(b""))
     assert (await ask(gateway)).headers["content-length"] == "0"

@@ -11,6 +11,13 @@ CREDENTIALS = (
     "xi-api-key",
     "cookie",
     "proxy-authorization",
+    "x-auth-token",
+    "x-access-token",
+    "x-litellm-api-key",
+    "ocp-apim-subscription-key",
+    "x-amz-security-token",
+    "x-forwarded-access-token",
+    "x-auth-request-access-token",
 )
 HOP_BY_HOP = ("connection", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade")
 
@@ -59,6 +66,7 @@ def test_session_and_trace_headers_go_to_the_engine_and_the_gateways_own_do_not(
     kept = [(b"x-session-id", b"s"), (b"traceparent", b"t"), (b"user-agent", b"u"), (b"x-stainless-os", b"l")]
     dropped = [(b"host", b"h"), (b"content-length", b"1"), (b"accept-encoding", b"gzip"), (b"expect", b"e")]
     dropped += [(b"x-gateway-priority", b"low"), (b"x-gateway-max-wait-ms", b"1"), (b"forwarded", b"f")]
+    dropped += [(b"x-forwarded-for", b"1.2.3.4"), (b"x-forwarded-user", b"u"), (b"x-real-ip", b"1.2.3.4")]
     assert http1.for_engine(kept + dropped) == tuple(kept)
 
 

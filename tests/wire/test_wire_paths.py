@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.wire.paths import APIS, Target, target
+from gateway.wire.paths import APIS, Target, origin_form, target
 
 KNOWN = {
     "chat/completions": ("chat", "/v1/chat/completions"),
@@ -43,6 +43,21 @@ def test_probes_have_paths_of_their_own(path: str, api: str) -> None:
     found = target(path)
     assert found is not None
     assert found.api == api
+
+
+@pytest.mark.parametrize(
+    ("given", "path"),
+    [
+        ("/v1/x", "/v1/x"),
+        ("/v1/http://u:p@h/x", "/v1/http://u:p@h/x"),
+        ("http://h/v1/x", "/v1/x"),
+        ("HTTPS://u:p@h:1/v1/x", "/v1/x"),
+        ("ftp://u:p@h", ""),
+        ("*", "*"),
+    ],
+)
+def test_of_an_absolute_url_only_the_path_is_left(given: str, path: str) -> None:
+    assert origin_form(given) == path
 
 
 def test_a_models_id_may_hold_slashes() -> None:
