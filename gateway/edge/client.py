@@ -27,7 +27,7 @@ _TLS_BUFFER_BYTES = 64 * 1024
 """As much as a plain transport keeps; asyncio's own limit for TLS is 512 KiB on top of that."""
 
 LINGER_S = 30.0
-"""How long the rest of a refused request is read and dropped, so that its answer is not lost to a reset."""
+"""How long what follows the last answer is read and dropped, so that the answer is not lost to a reset."""
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 
@@ -283,15 +283,16 @@ class ClientConnection(asyncio.Protocol):
         self._relay.refuse(self, self._incoming, refusal)
 
     def _close(self) -> None:
-        """Close once everything is written; a deaf connection only when the client has or time is up."""
-        self._closing = True
+        """Say the end once everything is written, then wait for the client's, for a while: bytes that still
+        come would reset a closed connection, and the answer with it (RFC 9112, section 9.6). Some clients
+        send a line end behind their body."""
+        self._closing = self._deaf = True
         if self._transport is None:
             return
         limits = self._relay.limits
-        lingers = self._deaf and not self.paused
-        self.deadline = self._relay.now() + (LINGER_S if lingers else limits.write_timeout_s)
+        self.deadline = self._relay.now() + (limits.write_timeout_s if self.unwritten else LINGER_S)
         # Closing a TLS transport also drops what still comes, until the client has closed.
-        if self._deaf and self._transport.can_write_eof():
+        if self._transport.can_write_eof():
             self._transport.write_eof()
         else:
             self._transport.close()

@@ -56,6 +56,25 @@ async def test_connection_close_is_honoured(gateway, version):
         assert await client.until_closed() == b""
 
 
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+async def test_what_a_client_sends_behind_its_last_request_costs_it_no_answer(gateway, version):
+    """Its answer must not be lost to a reset: some clients send a line end behind their body."""
+
+    async def answered():
+        return await gateway.records()
+
+    async with connect(gateway) as client:
+        client.reader._transport.pause_reading()
+        client.send(ask("a", "connection: close", version=version))
+        await until(answered)
+        for _ in range(3):
+            client.send(b"\r\n")
+            await gateway.state()
+        client.reader._transport.resume_reading()
+        assert text_of(await client.answer()) == "a"
+        assert await client.until_closed() == b""
+
+
 @pytest.mark.parametrize("headers", [(), ("connection: keep-alive",)])
 async def test_an_http_1_0_client_gets_its_json_and_the_end(gateway, headers):
     async with connect(gateway) as client:
