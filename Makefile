@@ -1,23 +1,28 @@
 # make demo          two real engines, the gateway in front, a conversation through it (ONCE=1 stops after it)
 # make test          the whole test suite (ARGS="-k name" is passed to pytest)
+# make soak          a gateway under load for SECONDS=1800, checked for leaks and lost requests
 # make lint          what continuous integration checks before the tests
 # make clean         removes .venv and every cache
 
 PYTHON ?=
 ONCE ?=
 ARGS ?=
+SECONDS ?= 1800
 
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip -qq --disable-pip-version-check install
 SUPPORTED := import sys, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
 
-.PHONY: demo test lint setup clean
+.PHONY: demo test soak lint setup clean
 
 demo: .venv/.demo
 	@$(BIN)/prefix-gateway demo $(if $(filter-out 0 no,$(ONCE)),--once)
 
 test: .venv/.test .venv/.redis
 	@$(BIN)/pytest $(ARGS)
+
+soak: .venv/.test
+	@$(BIN)/python benchmarks/relay/soak.py --seconds $(SECONDS)
 
 lint: .venv/.test
 	$(BIN)/ruff check .

@@ -59,7 +59,7 @@ def test_every_dependency_has_an_upper_bound(pyproject: dict[str, Any]) -> None:
     assert unbounded == []
 
 
-@pytest.mark.parametrize("target", ["demo", "test", "lint", "clean", "setup"])
+@pytest.mark.parametrize("target", ["demo", "test", "soak", "lint", "clean", "setup"])
 def test_make_knows_its_targets(target: str) -> None:
     shown = run_make("-n", target)
     assert shown.returncode == 0, shown.stderr

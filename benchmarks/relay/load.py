@@ -140,13 +140,18 @@ class Load:
         self._starting: set[asyncio.Task[None]] = set()
 
     async def closed_loop(self, at_once: int, seconds: float) -> float:
-        """Requests per second of `at_once` clients that never pause."""
+        """Requests per second of `at_once` clients that never pause. Returns when the last is done."""
         before, self._again = self.sent, True
         for _ in range(at_once):
             self._start()
         await asyncio.sleep(seconds)
         self._again = False
-        return (self.sent - before) / seconds
+        sent = self.sent - before
+        for _ in range(1000):
+            if not self.running:
+                break
+            await asyncio.sleep(0.03)
+        return sent / seconds
 
     async def open_loop(self, rate: float, until_s: float, most: int) -> None:
         """`rate` requests per second until the loop's clock says `until_s`, `most` at once."""

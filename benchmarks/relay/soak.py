@@ -2,9 +2,8 @@
 
 usage: python benchmarks/relay/soak.py [--seconds 1800] [--out .cache/soak.json]  (make soak SECONDS=1800)
 
-A real gateway process and two engine processes (engine.py). For five seconds the load (load.py) is as much as
-goes, after that 60 % of it; a tenth of the clients leave, inside their request, right behind it or inside the
-answer. Each minute one engine is killed (SIGKILL) and started again. At the end: no lease is held, memory has
+A real gateway process and two engine processes (engine.py). First the load (load.py) is as much as goes, then 60 %
+of it; a tenth of the clients leave, inside their request, right behind it or inside the answer. Each minute one engine is killed (SIGKILL) and started again. At the end: no lease is held, memory has
 not grown by more than 0.5 MB a minute since minute 10 (or in the last two thirds of a shorter run), the sum
 of requests_total is what was sent, and the log has no error. Exit code 1 if one of these does not hold.
 The RSS of every second is written to --out.
@@ -31,7 +30,9 @@ from load import Load
 
 ROOT = Path(__file__).parents[2]
 SLOTS, KV_TOKENS, SESSIONS = 48, 200_000, 200
-CALIBRATION_S, CLIENTS, SHARE, MOST_AT_ONCE = 5.0, 128, 0.6, 400
+PEAK_S, CALIBRATION_S, SHARE, MOST_AT_ONCE = 3.0, 5.0, 0.6, 300
+FIRST_KILL_S = 2.0
+"""The most that is ever in flight, and a kill amidst it, come first: a peak is no leak."""
 WARM_S, LONG_S = 600.0, 900.0
 MOST_MB_PER_MINUTE = 0.5
 FRESH, REPEATED = 10**9, 300
@@ -123,14 +124,15 @@ class Engines:
         return subprocess.Popen([sys.executable, str(script), str(port), str(KV_TOKENS)])
 
     async def kill_one_each(self, period_s: float) -> None:
+        await asyncio.sleep(FIRST_KILL_S)
         while True:
-            await asyncio.sleep(period_s)
             which = self.kills % len(self._ports)
             self._processes[which].kill()
             self._processes[which].wait()
             self.kills += 1
             await asyncio.sleep(1.0)
             self._processes[which] = self._start(self._ports[which])
+            await asyncio.sleep(period_s - 1.0)
 
     def stop(self) -> None:
         for process in self._processes:
@@ -199,7 +201,8 @@ async def soak(gateway: Gateway, engines: Engines, seconds: float, out: Path) ->
         asyncio.ensure_future(watch(gateway, load, series, line_s)),
         asyncio.ensure_future(engines.kill_one_each(min(60.0, seconds / 4))),
     ]
-    most = await load.closed_loop(CLIENTS, CALIBRATION_S)
+    await load.closed_loop(MOST_AT_ONCE, PEAK_S)
+    most = await load.closed_loop(2 * SLOTS, CALIBRATION_S)
     print(f"at most {most:.0f} requests/s: going on with {SHARE * most:.0f}", flush=True)
     await load.open_loop(SHARE * most, end_s, MOST_AT_ONCE)
     held, counted = await settled(gateway, load)
