@@ -11,6 +11,7 @@ _Number = TypeVar("_Number", int, float)
 
 # msgspec takes no value but null for `Raw | None`.
 _ABSENT = msgspec.Raw()
+_MAX_TOKENS = 1_000_000_000
 
 
 class _Details(Struct):
@@ -148,8 +149,9 @@ def _either(value: _Number | None, default: _Number | None) -> _Number | None:
 
 
 def _count(value: int | None) -> int | None:
-    """Some engines write a negative sentinel for "not known" (vllm#16162)."""
-    return value if value is not None and value >= 0 else None
+    """Some engines write a negative sentinel for "not known" (vllm#16162). A number that no prompt can have
+    is as little known: one of hundreds of digits would not even fit a float."""
+    return value if value is not None and 0 <= value <= _MAX_TOKENS else None
 
 
 def _seconds(milliseconds: float | None) -> float | None:

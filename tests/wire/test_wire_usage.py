@@ -93,6 +93,19 @@ def test_unknown_cached_tokens_are_not_zero(details: str, cached: int | None) ->
     )
 
 
+@pytest.mark.parametrize("number", [2**63, 2**64 - 1, 10**20, 10**400])
+def test_a_count_that_no_prompt_can_have_is_unknown(number: int) -> None:
+    text = (
+        '{"usage":{"prompt_tokens":%d,"completion_tokens":%d,"prompt_tokens_details":{"cached_tokens":%d}}}'
+    )
+    assert usage(text % (number, 2, 0)) == counted(None, 0, 2)
+    assert usage(text % (5, number, 0)) == counted(5, 0, None)
+    assert usage(text % (5, 2, number)) == counted(5, None, 2)
+    timings = usage(f'{{"timings":{{"cache_n":1,"prompt_n":{number},"prompt_ms":1.5,"predicted_n":3}}}}')
+    assert timings is not None
+    assert (timings.prompt_tokens, timings.cached_tokens, timings.completion_tokens) == (None, 1, 3)
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
