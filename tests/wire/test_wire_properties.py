@@ -93,8 +93,9 @@ def test_a_json_answer_is_the_same_in_any_split(
 
 
 EVENT_PARTS = [
-    ROLE, DELTA, STOP, USAGE, DONE, ERROR, b": ping\n\n", b"\xef\xbb\xbf", b"data: {", b"data:\n\n", b"event: x\n",
-    b'data: {"model":"real","usage":null}\n\n', b"\r\n", b"\n", b"\r", b"id: 1\n", "data: \u2028\n\n".encode(), b"\0",
+    ROLE, DELTA, STOP, USAGE, DONE, ERROR, b": ping\n\n", b"\xef\xbb\xbf", b"data: {", b"data:\n\n",
+    b'data: {"model":"real","usage":null}\n\n', "data: \u2028\n\n".encode(), b"event: x\n", b"id: 1\n",
+    b"\r\n", b"\n", b"\r", b"\0",
 ]  # fmt: skip
 
 
