@@ -30,7 +30,7 @@ import uvloop
 from load import Load
 
 ROOT = Path(__file__).parents[2]
-SLOTS, KV_TOKENS, SESSIONS = 48, 200_000, 200
+SLOTS, KV_TOKENS, SESSIONS = 48, 400_000, 150
 PEAK_S, CALIBRATION_S, SHARE, MOST_AT_ONCE = 3.0, 5.0, 0.6, 300
 FIRST_KILL_S = 2.0
 """The most that is ever in flight, and a kill amidst it, come first: a peak is no leak."""

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from splits import cut_lists, in_sizes, pieces
 from streams import DELTA, DONE, ERROR, ROLE, STOP, USAGE
 
-from gateway.wire import opaque
+from gateway.wire import opaque, sse
 from gateway.wire.errors import BadRequest
 from gateway.wire.openai import read
 from gateway.wire.paths import APIS
@@ -110,7 +110,9 @@ def test_all_that_a_stream_tells_is_the_same_in_any_split(
         out = b"".join(map(pump.feed, parts))
         # As if the engine had died here: what the client has so far, and how its answer ends then.
         out += pump.truncated("engine_truncated", "x", "chat")
-        results.append((out, pump.usage, pump.failed, pump.whole, pump.any_event, pump.started))
+        # A lone line end between two events may be held back and dropped; no client sees it as an event.
+        told = [it for it in map(sse.data_of, sse.events(out)) if it is not None]
+        results.append((told, pump.usage, pump.failed, pump.whole, pump.any_event, pump.started))
     assert results[0] == results[1] == results[2]
 
 
