@@ -24,9 +24,16 @@ def test_growth_is_the_slope_of_the_line_through_the_points():
 
 def test_a_long_run_is_judged_from_minute_ten_and_a_short_one_by_its_last_two_thirds():
     series = [(float(at), 1.0) for at in range(0, 1801, 60)]
-    assert soak.counted_part(series, 1800)[0][0] == 600
+    assert soak.counted_part(series, 1800) == [(750, 1), (1050, 1), (1350, 1), (1650, 1)]
     assert soak.counted_part(series, 180)[0][0] == 60
     assert soak.counted_part(series, 180)[-1][0] == 180
+
+
+def test_of_a_long_run_the_peaks_count_since_memory_goes_up_and_down():
+    saw = [(float(at), 60 + at % 200 / 10) for at in range(1801)]
+    assert soak.growth_mb_per_minute(soak.counted_part(saw, 1800)) == pytest.approx(0.0, abs=0.01)
+    leak = [(at, mb + at / 60) for at, mb in saw]
+    assert soak.growth_mb_per_minute(soak.counted_part(leak, 1800)) == pytest.approx(1.0, abs=0.2)
 
 
 def test_half_a_megabyte_a_minute_is_allowed_and_more_only_in_a_short_run():

@@ -34,7 +34,7 @@ SLOTS, KV_TOKENS, SESSIONS = 48, 400_000, 150
 PEAK_S, CALIBRATION_S, SHARE, MOST_AT_ONCE = 3.0, 5.0, 0.6, 300
 FIRST_KILL_S = 2.0
 """The most that is ever in flight, and a kill amidst it, come first: a peak is no leak."""
-WARM_S, LONG_S = 600.0, 900.0
+WARM_S, LONG_S, PEAK_EVERY_S = 600.0, 900.0, 300.0
 MOST_MB_PER_MINUTE, MOST_STEPS_MB = 0.5, 1.5
 """Below five minutes the second counts: a page more at a new peak makes a steep line through few points."""
 FRESH, REPEATED = 10**9, 300
@@ -144,15 +144,26 @@ class Engines:
 
 def growth_mb_per_minute(series: list[tuple[float, float]]) -> float:
     """Slope of the least-squares line through (seconds, MB)."""
-    if len(series) < 3:
+    if len(series) < 2:
         return 0.0
     slope, _ = statistics.linear_regression(*zip(*series, strict=True))
     return slope * 60.0
 
 
 def counted_part(series: list[tuple[float, float]], seconds: float) -> list[tuple[float, float]]:
+    """Of a long run the peak of each five minutes: the lengths of prompts (core/lengths.py) are kept in two
+    halves, of which the older one is dropped whenever the younger is full, so memory goes up and down by 20 MB.
+    """
     start = WARM_S if seconds >= LONG_S else seconds / 3
-    return [(at, mb) for at, mb in series if start <= at <= seconds]
+    counted = [(at, mb) for at, mb in series if start <= at <= seconds]
+    if seconds < LONG_S:
+        return counted
+    peaks: dict[float, float] = {}
+    for at, mb in counted:
+        middle = at // PEAK_EVERY_S * PEAK_EVERY_S + PEAK_EVERY_S / 2
+        if middle < seconds:
+            peaks[middle] = max(mb, peaks.get(middle, 0.0))
+    return sorted(peaks.items())
 
 
 def most_mb_per_minute(seconds: float) -> float:
