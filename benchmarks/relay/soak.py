@@ -152,8 +152,7 @@ def growth_mb_per_minute(series: list[tuple[float, float]]) -> float:
 
 def counted_part(series: list[tuple[float, float]], seconds: float) -> list[tuple[float, float]]:
     """Of a long run the peak of each five minutes: the lengths of prompts (core/lengths.py) are kept in two
-    halves, of which the older one is dropped whenever the younger is full, so memory goes up and down by 20 MB.
-    """
+    halves, the older of which is dropped whenever the younger is full: memory goes up and down by 20 MB."""
     start = WARM_S if seconds >= LONG_S else seconds / 3
     counted = [(at, mb) for at, mb in series if start <= at <= seconds]
     if seconds < LONG_S:
