@@ -239,7 +239,7 @@ def _tells(data: bytes) -> bool:
     if b"message_stop" in data or b"response." in data:
         return True
     at = data.find(b'"finish_reason"')
-    # What a token's event says of it, once and in the spelling of most engines; the rest is looked at closely.
+    # What the event of a token says of it, once and as most engines spell it; the rest is looked at closely.
     return at >= 0 and not (data.startswith(b":null", at + 15) and data.find(b'"finish_reason"', at + 15) < 0)
 
 

@@ -180,9 +180,9 @@ async def test_a_client_that_is_cut_off_while_the_engine_is_connected_to_costs_n
         def __getattr__(self, name):
             return getattr(relay._loop, name)
 
-        async def create_connection(self, *arguments):
+        async def create_connection(self, *arguments, **options):
             await gate.wait()
-            return await relay._loop.create_connection(*arguments)
+            return await relay._loop.create_connection(*arguments, **options)
 
     relay.pools["a"]._loop = Slow()
     scene.engine.handler = complete
