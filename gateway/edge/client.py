@@ -58,8 +58,10 @@ class ClientConnection(asyncio.Protocol):
             self._transport.abort()
             return
         self.deadline = self._relay.now() + self._relay.limits.header_timeout_s
-        if not self._transport.can_write_eof():
-            self._transport.set_write_buffer_limits(high=_TLS_BUFFER_BYTES)
+        # Without room for buffering a transport writes at once, not when all that has come has been handled;
+        # TLS ones need some.
+        high = 0 if self._transport.can_write_eof() else _TLS_BUFFER_BYTES
+        self._transport.set_write_buffer_limits(high=high)
 
     def data_received(self, data: bytes) -> None:
         if self._deaf:
@@ -170,15 +172,21 @@ class ClientConnection(asyncio.Protocol):
             self._out = []
             self._transport.write(out[0] if len(out) == 1 else b"".join(out))
 
+    def send_end(self) -> None:
+        """The answer is complete. `end_body` is still to come: the client need not wait for what the gateway
+        does in between."""
+        if self._chunked:
+            self._chunked = False
+            self._out.append(http1.LAST_CHUNK)
+        self.flush()
+
     def end_body(self, *, close: bool = False) -> None:
         """The answer is complete; the next request may begin."""
         self._closing = self._closing or close
         self.exchange = None
         if self._transport is None:
             return
-        if self._chunked:
-            self._out.append(http1.LAST_CHUNK)
-        self.flush()
+        self.send_end()
         self._incoming = None
         if self._closing:
             # The last 64 KiB that a TLS transport has taken are not counted by it: only its end tells.

@@ -3,6 +3,7 @@
 from gateway.core.call import Header
 from gateway.core.request import Grant, Outcome, Record, Request, Usage
 
+_OK = Outcome.OK
 _MAX_NAME = 256
 """Names that a client chose are cut to this before they are kept."""
 
@@ -89,6 +90,15 @@ class Trace:
             cached_tokens=usage.cached_tokens,
             completion_tokens=usage.completion_tokens,
         )
+
+
+def outcome_of(status: int, failed: bytes | None) -> Outcome:
+    """What an answer came to that was relayed to its end; `failed`: an error that stood inside it."""
+    if status < 400 and not failed:
+        return _OK
+    if status in (401, 403, 408, 429) or status >= 500 or failed:
+        return Outcome.ENGINE_ERROR
+    return Outcome.INVALID
 
 
 def refusal_record(

@@ -280,10 +280,10 @@ async def test_a_session_goes_back_to_its_engine_by_whatever_name_it_has(tmp_pat
 
 
 def test_of_several_session_names_the_agents_own_counts():
-    by_agent = session_of([(b"x-session-id", b"a"), (b"x-claude-code-session-id", b"b")], "c")
-    assert by_agent == session_of([(b"x-claude-code-session-id", b"b")], "")
-    assert by_agent not in (session_of([(b"x-session-id", b"b2")], ""), session_of([], "c"), 0)
-    assert session_of([(b"x-session-id", b"")], "") == 0
+    by_agent = session_of({b"x-session-id": b"a", b"x-claude-code-session-id": b"b"}, "c")
+    assert by_agent == session_of({b"x-claude-code-session-id": b"b"}, "")
+    assert by_agent not in (session_of({b"x-session-id": b"b2"}, ""), session_of({}, "c"), 0)
+    assert session_of({b"x-session-id": b""}, "") == 0
 
 
 async def test_streams_of_megabytes_that_are_left_do_not_block_the_loop(tmp_path, engine):
