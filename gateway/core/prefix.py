@@ -67,10 +67,22 @@ class _Run:
 
     `marks` are (start, stamp) of the branches it met, deepest first; none if it can teach nothing (more).
     `inserted` is the cache's count of blocks that came to be believed, before it; `touched` the least stamp
-    of what it uses. `leaf` is the branch of its last block, as of the tree's `shape`.
+    of what it uses. `leaf` is the branch of its last block, as of the tree's `shape`; it was
+    held last at `held_s`, which gave `held_stamp`.
     """
 
-    __slots__ = ("blocks", "confirmed", "found", "inserted", "leaf", "marks", "shape", "touched")
+    __slots__ = (
+        "blocks",
+        "confirmed",
+        "found",
+        "held_s",
+        "held_stamp",
+        "inserted",
+        "leaf",
+        "marks",
+        "shape",
+        "touched",
+    )
 
     def __init__(
         self, blocks: tuple[int, ...], found: Match, marks: list[tuple[int, int]], inserted: int
@@ -82,7 +94,8 @@ class _Run:
         self.confirmed = False
         self.touched = 0
         self.leaf: Branch | None = None
-        self.shape = -1
+        self.shape = self.held_stamp = -1
+        self.held_s = 0.0
 
     def stamp_at(self, depth: int) -> int:
         return next(stamp for start, stamp in self.marks if start <= depth)
@@ -243,13 +256,15 @@ class PooledCache:
 
     def _hold(self, run: _Run) -> None:
         """All of its prompt is in the engine and was used just now."""
-        tree, blocks = self._tree, run.blocks
+        tree, blocks, recency = self._tree, run.blocks, self._recency
+        if (run.shape, run.held_stamp, run.held_s) == (tree.shape, recency.stamp, recency.now):
+            return
         is_known = run.shape == tree.shape
         depth, leaf = (len(blocks), run.leaf) if is_known else tree.find(blocks)
         run.leaf = branch = self._use(blocks, depth, leaf, None)
         while (above := tree.join(branch)) is not None:
             run.leaf = branch = above
-        run.shape = tree.shape
+        run.shape, run.held_stamp, run.held_s = tree.shape, recency.stamp, recency.now
 
     def _abandon(self, key: int, blocks: Sequence[int]) -> None:
         _, deepest = self._tree.find(blocks)

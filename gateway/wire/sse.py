@@ -62,12 +62,17 @@ def spans_with(complete: bytes, words: Sequence[bytes]) -> Iterator[tuple[int, i
             start += len(event)
         return
     end = 0
-    while hits := [hit for word in words if (hit := complete.find(word, end)) >= 0]:
-        before = complete.rfind(b"\n\n", end, min(hits))
+    hits = {word: hit for word in words if (hit := complete.find(word)) >= 0}
+    while hits:
+        first = min(hits.values())
+        before = complete.rfind(b"\n\n", end, first)
         start = before + 2 if before >= 0 else end
-        after = complete.find(b"\n\n", min(hits))
+        after = complete.find(b"\n\n", first)
         end = after + 2 if after >= 0 else len(complete)
         yield start, end
+        passed = [word for word, hit in hits.items() if hit < end]
+        hits |= {word: complete.find(word, end) for word in passed}
+        hits = {word: hit for word, hit in hits.items() if hit >= 0}
 
 
 def data_of(event: bytes) -> bytes | None:
