@@ -313,6 +313,21 @@ class Engine:
         self.holds = []
         self._warm(0)
 
+    def leave(self) -> None:
+        """It was removed: what runs goes on, and nobody asks it any more."""
+        self.draining = True
+        self.report = self.report_at = None
+        self.foreign = self._foreign_before = 0
+        self.holds = []
+        self._warm(0)
+
+    def come_back(self, name: str) -> None:
+        """It is configured again while some of its requests still run."""
+        self.name = name
+        self.draining = False
+        self.health, self.trouble, self._failures = _UNKNOWN, "", 0
+        self.facts = Facts()
+
     def expire(self, now: float) -> None:
         """End what is over by the clock: kept slots, and the cooling of engines that could not be asked."""
         if self.holds:

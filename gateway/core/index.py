@@ -50,6 +50,7 @@ class Index:
         self._ratios: dict[str, Rate] = {}
         self._bounded_at: dict[str, float] = {}
         self._engines = engines
+        self._fits = 0
         self._fitted: dict[str, int] = {}
         self._caches: dict[str, EngineCache] = {}
         for engine in engines.values():
@@ -170,8 +171,9 @@ class Index:
 
     def fit(self, engine: Engine) -> None:
         """Give the engine the kind of cache that it has; what is known stays if the kind does."""
-        # Another cache, or another block size, must not be taken for the one that was looked at before.
-        self._fitted[engine.name] = self._fitted.get(engine.name, 0) + _FITS_APART
+        # Another cache, block size or engine of this name must not be taken for what was looked at before.
+        self._fits += _FITS_APART
+        self._fitted[engine.name] = self._fits
         cache = self._caches.get(engine.name)
         if engine.facts.residency is Residency.SLOTS:
             if isinstance(cache, SlotCache):
@@ -184,6 +186,9 @@ class Index:
             if not isinstance(cache, PooledCache):
                 self._caches[engine.name] = PooledCache(0)
             self._bound(engine)
+
+    def remove(self, engine: str) -> None:
+        del self._caches[engine], self._fitted[engine]
 
     def _bound(self, engine: Engine) -> None:
         cache = self._caches[engine.name]

@@ -15,8 +15,9 @@ from operator import itemgetter
 from gateway.core import refusals
 from gateway.core.admission import Queue, Waiting
 from gateway.core.engine import Engine
+from gateway.core.entry import Entry, Look
 from gateway.core.idle import IdleClock
-from gateway.core.placing import Entry, Look, Placing, earlier
+from gateway.core.placing import Placing, earlier
 from gateway.core.request import Decision
 from gateway.core.swaps import MOSTLY, RECHECK_S, Swaps
 
@@ -120,6 +121,22 @@ class Pairing:
         if look is not None:
             waiting.prefill_s = look.prefill_s
             self.wait_for(waiting, look.engine.name, refusals.slots_on(look.engine, waiting.request.width))
+
+    def leave(self, engine: str, now: float) -> list[int]:
+        """The engine goes. Returns the keys of those who waited for it: for none in particular now."""
+        self.idle.close(self._engines, now)
+        self._swaps.restarted(engine)
+        waiting = [it for it in self._queue if it.engine == engine]
+        for it in waiting:
+            self.wait_for(it, "", "")
+        return [it.request.key for it in waiting]
+
+    def look_anew(self) -> None:
+        """Another policy decides from now on where those go who wait."""
+        for waiting in self._queue:
+            self.wait_for(waiting, "", "")
+        for waiting in self._queue:
+            self.expect(waiting.request.key)
 
     def take(self, key: int) -> Waiting:
         """Out of the queue: granted, refused or gone."""

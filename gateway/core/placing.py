@@ -4,15 +4,14 @@ beside a free slot."""
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from operator import attrgetter
 
-from msgspec import Struct
-
 from gateway.core import router
 from gateway.core.admission import Waiting
 from gateway.core.columns import Columns, Row, Taker
 from gateway.core.engine import DEFAULT_SLOT_S, Engine
+from gateway.core.entry import Choice, Entry, Look, Seen
 from gateway.core.index import Index, Prompt
 from gateway.core.pools import Affinity
-from gateway.core.request import Grant, Request, Route
+from gateway.core.request import Request, Route
 from gateway.core.router import Candidate, Policy
 
 MIN_PATIENCE_S = 0.05
@@ -25,70 +24,6 @@ NOBODY: Mapping[str, int] = {}
 
 _serving = attrgetter("draining", "health", "facts")
 _holds = attrgetter("holds")
-
-
-class Seen(Struct, frozen=True):
-    """What one engine holds of one prompt, as of a version of the index; `leaf` as in `prefix.Match`."""
-
-    version: int
-    model: str
-    prompt_tokens: int
-    resident_tokens: int
-    pending_tokens: int
-    leaf: object
-
-    @property
-    def matched_tokens(self) -> int:
-        return self.resident_tokens + self.pending_tokens
-
-    @property
-    def uncached_tokens(self) -> int:
-        return max(1, self.prompt_tokens - self.resident_tokens - self.pending_tokens)
-
-    @property
-    def uncached(self) -> float:
-        """The share of the prompt that is to be computed."""
-        return self.uncached_tokens / self.prompt_tokens
-
-
-class Entry(Struct, eq=False):
-    """One request between its offer and its finish. `models` may answer it: the one that its session is on,
-    else all of its pool."""
-
-    request: Request
-    turn: int
-    waits_since: float = 0.0
-    models: tuple[str, ...] = ()
-    grant: Grant | None = None
-    attempts: int = 0
-    resent: bool = False
-    queued_s: float = 0.0
-    excluded: frozenset[str] = frozenset()
-    seen: dict[str, Seen] = {}
-    row: Row | None = None
-
-
-class Choice(Struct, frozen=True):
-    """An engine for a request, why, and what it holds of the prompt; `best_tokens` of it are resident on the
-    engine that holds most."""
-
-    engine: Engine
-    model: str
-    seen: Seen
-    route: Route
-    best_tokens: int
-
-
-class Look(Struct, frozen=True):
-    """Where a waiting request would go. `other` has a free slot where `engine` has none, and `saves_s` is
-    the prefill, weighed for all it delays, that waiting for `engine` saves against it. What is ahead there
-    and how crowded it is do not count: that passes while the request waits."""
-
-    engine: Engine
-    has_room: bool
-    prefill_s: float
-    other: Engine | None = None
-    saves_s: float = 0.0
 
 
 class Placing:
@@ -120,6 +55,12 @@ class Placing:
             return True
         entry.models = entry.request.models
         return self.is_served(entry) or self.may_come(entry)
+
+    def fleet_changed(self) -> None:
+        """Engines have come or gone."""
+        self._columns.clear()
+        self._sole.clear()
+        self._serving = []
 
     def placed(self, entry: Entry, model: str) -> None:
         """The request was granted an engine that is asked for `model`."""

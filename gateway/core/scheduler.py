@@ -9,15 +9,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
-from gateway.core import refusals, router
+from gateway.core import refusals
 from gateway.core.admission import Queue
 from gateway.core.blocks import BLOCK_BYTES
-from gateway.core.engine import Engine, Lease, Residency
+from gateway.core.engine import Engine, Lease
+from gateway.core.entry import Choice, Entry
 from gateway.core.events import Discovered, EngineEvent, Probed, Reported
-from gateway.core.holds import PATIENCE_S, Hold, Returns
+from gateway.core.fleet import Fleet
+from gateway.core.holds import Returns
 from gateway.core.index import Index
+from gateway.core.keeping import Keeper
 from gateway.core.pairing import Pairing
-from gateway.core.placing import Choice, Entry, Placing, earlier
+from gateway.core.placing import Placing, earlier
 from gateway.core.request import Decision, Grant, Outcome, Reason, Rejection, Request, Route, Usage
 from gateway.core.router import Candidate, Policy
 from gateway.core.swaps import Swaps
@@ -55,6 +58,7 @@ class Scheduler:
         self.entries: dict[int, Entry] = {}
         self._placing = Placing(self.engines, self.index, policy, random)
         self._returns = Returns()
+        self._keeper = Keeper(self.queue, self.index, self._returns)
         self._turn = 0
         self._closed = False
         self._want = dict.fromkeys(self.engines, 0)
@@ -67,6 +71,9 @@ class Scheduler:
             self._swaps,
             self._want,
             self._commit,
+        )
+        self.fleet = Fleet(
+            self.engines, self.queue, self.entries, self.index, self._placing, self._pairing, self._want
         )
 
     # Requests
@@ -101,9 +108,10 @@ class Scheduler:
     def first_token(self, key: int, now: float) -> None:
         """The engine produces: its prefill is done and its blocks are there."""
         entry = self.entries.get(key)
-        if entry is not None and entry.grant is not None:
-            self.engines[entry.grant.engine].first_token(key, now)
-            self.index.confirm(entry.grant.engine, key, now)
+        if entry is not None and entry.engine is not None:
+            entry.engine.first_token(key, now)
+            if self.fleet.has(entry.engine):
+                self.index.confirm(entry.engine.name, key, now)
 
     def retry(self, key: int, now: float, *, reached: bool) -> Step:
         """The granted engine failed this request before any answer byte went to the client.
@@ -112,13 +120,13 @@ class Scheduler:
         which kills engines does not go round the fleet; a connection that failed earlier does not count.
         """
         entry = self.entries.get(key)
-        if entry is None or entry.grant is None:
+        if entry is None or entry.engine is None:
             return self._step([])
-        failed = entry.grant.engine
+        failed = entry.engine
         self._release(entry, now)
         if reached and entry.resent:
             del self.entries[key]
-            message = f"Engine {failed} closed the connection, as another did before: not sent again."
+            message = f"Engine {failed.name} closed the connection, as another did before: not sent again."
             return self._refuse(key, Reason.ENGINE_UNREACHABLE, message, also=self._pair(now))
         entry.resent = entry.resent or reached
         return self._again(entry, failed, now, same_allowed=reached)
@@ -129,9 +137,9 @@ class Scheduler:
         A rejection means that no other engine may be tried; the caller passes the engine's own answer on.
         """
         entry = self.entries.get(key)
-        if entry is None or entry.grant is None:
+        if entry is None or entry.engine is None:
             return self._step([])
-        failed = entry.grant.engine
+        failed = entry.engine
         self._release(entry, now)
         return self._again(entry, failed, now, same_allowed=False)
 
@@ -143,11 +151,13 @@ class Scheduler:
         entry = self.entries.pop(key, None)
         if entry is None:
             return self._step([])
-        grant = entry.grant
-        if grant is None:
+        grant, engine = entry.grant, entry.engine
+        if grant is None or engine is None:
             self._pairing.take(key)
             return self._step(self._pair(now))
-        engine = self.engines[grant.engine]
+        if not self.fleet.has(engine):
+            self._release(entry, now)
+            return self._step(self._pair(now))
         if outcome is _OK:
             self.index.delivered(engine, entry.request, grant, usage, now)
         lease = self._release(entry, now)
@@ -155,7 +165,8 @@ class Scheduler:
             engine.alive(now)
             engine.learn(lease, usage, now)
             self._swaps.turns.ended(entry.request.blocks, now)
-            self._keep_slot(engine, entry.request, grant.model, lease, now)
+            if self.policy == "cost":
+                self._keeper.keep_slot(engine, entry.request, grant.model, lease, now)
         elif outcome in _HUNG_UP and reached:
             engine.cool(lease.width, now)
         return self._step(self._pair(now))
@@ -183,6 +194,26 @@ class Scheduler:
         """Give the engine nothing new; what runs there ends by itself."""
         self.engines[name].draining = on
         return self._step([*self._orphans(), *self._pair(now)])
+
+    def change_engines(self, remove: Iterable[str], add: Iterable[Engine], now: float) -> Step:
+        """Engines of these names go, these come, at once: nobody is refused for what comes. An engine that
+        comes may have the name of one that goes. What runs on one that goes ends by itself (`fleet.leaving`);
+        if one of its URL comes before that, it is that one again."""
+        moved = self.fleet.change(remove, add, now)
+        orphans = self._orphans()
+        for key in moved:
+            self._pairing.expect(key)
+        return self._step([*orphans, *self._pairing.serve_widthless(now), *self._pair(now)])
+
+    def configure(self, limits: Limits, policy: Policy, now: float) -> Step:
+        """Who waits already goes on waiting, also beyond the new limits."""
+        self.queue.max_requests, self.queue.max_bytes = limits.max_queue, limits.max_queue_bytes
+        if policy != self.policy:
+            self.policy = self._placing.policy = policy
+            for engine in self.engines.values():
+                engine.holds = []
+            self._pairing.look_anew()
+        return self._step(self._pair(now))
 
     def set_quota(self, name: str, quota: int | None, now: float) -> Step:
         self.engines[name].quota = quota
@@ -307,7 +338,7 @@ class Scheduler:
             best_tokens=it.best_tokens,
             queue_s=entry.queued_s,
         )
-        entry.grant = grant
+        entry.grant, entry.engine = grant, engine
         entry.seen, entry.row = {}, None
         for other in self.engines.values():
             if other.holds:
@@ -320,27 +351,30 @@ class Scheduler:
         return grant
 
     def _release(self, entry: Entry, now: float) -> Lease:
-        grant = entry.grant
-        assert grant is not None
-        entry.grant = None
-        lease = self.engines[grant.engine].release(grant.key, now)
-        self._want[grant.engine] -= grant.width
-        self.index.end(grant.engine, grant.key, now)
+        engine, key = entry.engine, entry.request.key
+        assert engine is not None
+        entry.grant = entry.engine = None
+        lease = engine.release(key, now)
+        if self.fleet.has(engine):
+            self._want[engine.name] -= lease.width
+            self.index.end(engine.name, key, now)
+        else:
+            self.fleet.released(engine)
         return lease
 
-    def _again(self, entry: Entry, failed: str, now: float, *, same_allowed: bool) -> Step:
+    def _again(self, entry: Entry, failed: Engine, now: float, *, same_allowed: bool) -> Step:
         key = entry.request.key
         before = entry.excluded
-        entry.excluded = before | {failed}
+        if self.fleet.has(failed):
+            entry.excluded = before | {failed.name}
         entry.waits_since = now
         self._placing.widen(entry)
         if same_allowed and not self._placing.is_served(entry):
             entry.excluded = before
         if not self._placing.is_served(entry):
             del self.entries[key]
-            why = self.engines[failed].trouble
-            what = f"failed the request ({why})" if why else "failed the request"
-            message = f"Engine {failed} {what} and no other engine can take it. Retry."
+            what = f"failed the request ({failed.trouble})" if failed.trouble else "failed the request"
+            message = f"Engine {failed.name} {what} and no other engine can take it. Retry."
             return self._refuse(key, Reason.ENGINE_UNREACHABLE, message, also=self._pair(now))
         grant = self._at_once(entry, now)
         if grant is not None:
@@ -354,34 +388,9 @@ class Scheduler:
     def _commit(self, entry: Entry, engine: Engine, now: float) -> Grant:
         return self._grant(entry, self._placing.looked_at(entry, engine), now)
 
-    def _keep_slot(self, engine: Engine, request: Request, model: str, lease: Lease, now: float) -> None:
-        """Perhaps hold the slot that has just become free for this session's next turn."""
-        blocks, width = request.blocks, lease.width
-        if self.policy != "cost" or engine.facts.residency is not Residency.SLOTS or not (blocks and width):
-            return
-        self._returns.ended(blocks, now)
-        firsts = self.queue.firsts(set(engine.facts.models))
-        if not firsts or any(it.lane < request.priority or now - it.since >= PATIENCE_S for it in firsts):
-            return
-        rate = engine.prefill_tokens_per_s or router.DEFAULT_PREFILL_TOKENS_PER_S
-        hold_s = self._returns.worth_s(self.index.unshared_tokens(engine.name, request, model) / rate)
-        if hold_s:
-            engine.hold(Hold(blocks[-1], len(blocks), width, now + hold_s))
-
     def _orphans(self) -> list[Decision]:
-        """Queued requests that no engine can serve any more; those that still can look elsewhere."""
         out: list[Decision] = []
-        for waiting in list(self.queue):
-            key = waiting.request.key
-            entry = self.entries[key]
-            if not self._placing.widen(entry):
-                self._pairing.take(key)
-                del self.entries[key]
-                refusal = refusals.nobody(waiting.models, self.engines.values(), entry.excluded)
-                out.append(self._rejection(key, *refusal))
-                continue
-            waiting.models = entry.models
-            if waiting.engine and not any(map(self.engines[waiting.engine].serves, waiting.models)):
-                self._pairing.wait_for(waiting, "", "")
-                self._pairing.expect(key)
+        for key, refusal in self.fleet.orphans():
+            del self.entries[key]
+            out.append(self._rejection(key, *refusal))
         return out

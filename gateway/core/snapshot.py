@@ -7,7 +7,8 @@ from gateway.core.engine import Health, SlotSource
 
 class EngineView(Struct, frozen=True, kw_only=True):
     """One engine. `slots` is the cap, `quota` what this process may use of it, `usable` what is left of
-    that after foreign load; `in_flight` and `cooling` are widths, not requests."""
+    that after foreign load; `in_flight` and `cooling` are widths, not requests. One that is `leaving` was
+    removed from the configuration while requests ran there; another one may have its name."""
 
     name: str
     url: str
@@ -15,6 +16,7 @@ class EngineView(Struct, frozen=True, kw_only=True):
     models: tuple[str, ...]
     health: Health
     draining: bool
+    leaving: bool = False
     slots: int
     slots_source: SlotSource
     slots_declared: int | None

@@ -1,7 +1,7 @@
 """A snapshot of the scheduler: read-only, at one moment."""
 
 from gateway.core.engine import Engine
-from gateway.core.placing import Entry
+from gateway.core.entry import Entry
 from gateway.core.request import PRIORITY_NAMES
 from gateway.core.scheduler import Scheduler
 from gateway.core.snapshot import EngineView, RunningView, Snapshot, WaitingView
@@ -11,7 +11,10 @@ def snapshot(scheduler: Scheduler, now: float) -> Snapshot:
     queue = scheduler.queue
     running = (entry for entry in scheduler.entries.values() if entry.grant is not None)
     return Snapshot(
-        engines=tuple(_engine(scheduler, engine, now) for engine in scheduler.engines.values()),
+        engines=(
+            *(_engine(scheduler, engine, now) for engine in scheduler.engines.values()),
+            *(_engine(scheduler, engine, now, leaving=True) for engine in scheduler.fleet.leaving),
+        ),
         waiting=tuple(
             WaitingView(
                 id=waiting.request.id,
@@ -27,7 +30,7 @@ def snapshot(scheduler: Scheduler, now: float) -> Snapshot:
             )
             for position, waiting in enumerate(queue, 1)
         ),
-        running=tuple(_running(scheduler, entry, now) for entry in running),
+        running=tuple(_running(entry, now) for entry in running),
         queue_bytes=queue.bytes,
         max_queue=queue.max_requests,
         max_queue_bytes=queue.max_bytes,
@@ -35,9 +38,10 @@ def snapshot(scheduler: Scheduler, now: float) -> Snapshot:
     )
 
 
-def _engine(scheduler: Scheduler, engine: Engine, now: float) -> EngineView:
+def _engine(scheduler: Scheduler, engine: Engine, now: float, *, leaving: bool = False) -> EngineView:
     facts, report = engine.facts, engine.report
-    blocks, bound = scheduler.index.size(engine.name)
+    blocks, bound = (0, 0) if leaving else scheduler.index.size(engine.name)
+    idle_s = engine.slot_idle_while_waiting_s
     return EngineView(
         name=engine.name,
         url=engine.url,
@@ -45,6 +49,7 @@ def _engine(scheduler: Scheduler, engine: Engine, now: float) -> EngineView:
         models=facts.models,
         health=engine.health,
         draining=engine.draining,
+        leaving=leaving,
         slots=facts.slots,
         slots_source=facts.slots_source,
         slots_declared=facts.slots_declared,
@@ -64,15 +69,16 @@ def _engine(scheduler: Scheduler, engine: Engine, now: float) -> EngineView:
         blocks=blocks,
         blocks_bound=bound,
         pending_prefill_tokens=engine.pending_prefill_tokens,
-        slot_idle_while_waiting_s=scheduler.idle_while_waiting_s(engine.name, now),
+        slot_idle_while_waiting_s=idle_s if leaving else scheduler.idle_while_waiting_s(engine.name, now),
         restarts=engine.restarts,
     )
 
 
-def _running(scheduler: Scheduler, entry: Entry, now: float) -> RunningView:
+def _running(entry: Entry, now: float) -> RunningView:
     grant, request = entry.grant, entry.request
     assert grant is not None
-    lease = scheduler.engines[grant.engine].leases[request.key]
+    assert entry.engine is not None
+    lease = entry.engine.leases[request.key]
     return RunningView(
         id=request.id,
         api=request.api,

@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 
 from gateway.core.columns import Columns, Row
 from gateway.core.engine import Engine
+from gateway.core.entry import Entry
 from gateway.core.index import Index
-from gateway.core.placing import Entry, Placing
+from gateway.core.placing import Placing
 from gateway.core.router import Candidate, saves_s, usual_rate, weigh
 
 PROMPT = text(640, "p")

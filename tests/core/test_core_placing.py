@@ -1,9 +1,10 @@
 from core_values import engine, facts, request, text
 
 from gateway.core.engine import Engine, Probe, Residency
+from gateway.core.entry import Entry
 from gateway.core.holds import Hold
 from gateway.core.index import Index
-from gateway.core.placing import Entry, Placing
+from gateway.core.placing import Placing
 from gateway.core.request import Request
 from gateway.core.router import Policy
 

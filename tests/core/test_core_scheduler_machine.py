@@ -227,30 +227,65 @@ class SchedulerMachine(RuleBasedStateMachine):
     def discover(
         self, name: str, slots: int, kv_tokens: int, residency: Residency, models: tuple[str, ...]
     ) -> None:
+        if name not in self.scheduler.engines:
+            return
         what = facts(slots, models=models, kv_tokens=kv_tokens * slots, residency=residency)
         self.carry_out(discovered(self.scheduler, name, what, self.now))
 
     @rule(name=names, probe=st.sampled_from([*Probe, Probe.OK, Probe.OK, Probe.OK]))
     def probe(self, name: str, probe: Probe) -> None:
+        if name not in self.scheduler.engines:
+            return
         self.carry_out(probed(self.scheduler, name, probe, self.now))
 
     @rule(name=names, running=st.none() | st.integers(0, 5), waiting=st.none() | st.integers(0, 2))
     def report(self, name: str, running: int | None, waiting: int | None) -> None:
+        if name not in self.scheduler.engines:
+            return
         self.now += 0.2
         report = LoadReport(asked_at=self.now, running=running, waiting=waiting)
         self.carry_out(self.scheduler.update(name, Reported(report=report), self.now))
 
     @rule(name=names)
     def restart(self, name: str) -> None:
+        if name not in self.scheduler.engines:
+            return
         self.carry_out(self.scheduler.update(name, Restarted(), self.now))
 
     @rule(name=names, on=st.sampled_from([True, False, False]))
     def drain(self, name: str, on: bool) -> None:
+        if name not in self.scheduler.engines:
+            return
         self.carry_out(self.scheduler.drain(name, on, self.now))
 
     @rule(name=names, quota=st.none() | st.integers(0, 5))
     def set_quota(self, name: str, quota: int | None) -> None:
+        if name not in self.scheduler.engines:
+            return
         self.carry_out(self.scheduler.set_quota(name, quota, self.now))
+
+    @rule(
+        go=st.sets(names, max_size=2),
+        come=st.sets(names, max_size=2),
+        place=st.integers(0, 1),
+        ready=st.sampled_from([True, True, False]),
+        slots=st.integers(1, 4),
+    )
+    def change_engines(self, go: set[str], come: set[str], place: int, ready: bool, slots: int) -> None:
+        """One that comes may have the name of one that goes, or of one that still runs what it began."""
+        there = set(self.scheduler.engines)
+        gone, coming = sorted(go & there), sorted(come - (there - go))
+        engines = [Engine(name, f"http://{name}/{place}") for name in coming]
+        self.carry_out(self.scheduler.change_engines(gone, engines, self.now))
+        assert set(self.scheduler.engines) == there - set(gone) | set(coming)
+        for name in coming if ready else ():
+            self.carry_out(discovered(self.scheduler, name, facts(slots), self.now))
+            self.carry_out(probed(self.scheduler, name, Probe.OK, self.now))
+
+    @rule(policy=st.sampled_from([*POLICIES, "cost", "cost"]), max_queue=st.sampled_from([0, 2, 100]))
+    def configure(self, policy: Policy, max_queue: int) -> None:
+        limits = Limits(max_queue=max_queue, max_queue_bytes=self.scheduler.queue.max_bytes)
+        self.carry_out(self.scheduler.configure(limits, policy, self.now))
 
     # Time
 
@@ -299,8 +334,9 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     @invariant()
     def what_runs_is_counted(self) -> None:
-        for name, engine in self.scheduler.engines.items():
-            mine = [it for it in self.running.values() if it.engine == name]
+        entries = self.scheduler.entries
+        for engine in [*self.scheduler.engines.values(), *self.scheduler.fleet.leaving]:
+            mine = [it for it in self.running.values() if entries[it.key].engine is engine]
             assert engine.in_flight == sum(it.width for it in mine)
             assert set(engine.leases) == {it.key for it in mine}
             assert engine.cooling_width == sum(it.width for it in engine.cooling) >= 0
@@ -310,6 +346,16 @@ class SchedulerMachine(RuleBasedStateMachine):
                 it.prefill_tokens for it in engine.leases.values() if it.first_token_at is None
             )
             assert engine.slot_idle_while_waiting_s >= 0.0
+
+    @invariant()
+    def an_engine_that_was_removed_is_there_for_what_runs_on_it_only(self) -> None:
+        leaving = self.scheduler.fleet.leaving
+        assert all(it.leases and not it.accepting for it in leaving)
+        assert not any(it is engine for it in leaving for engine in self.scheduler.engines.values())
+        urls = [it.url for it in [*leaving, *self.scheduler.engines.values()]]
+        assert len(urls) == len(set(urls))
+        assert set(self.scheduler.index._caches) == set(self.scheduler.engines)
+        assert all(it.engine in ("", *self.scheduler.engines) for it in self.scheduler.queue)
 
     @invariant()
     def what_waits_is_queued(self) -> None:
@@ -383,6 +429,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         assert self.scheduler.next_deadline() is None
         for engine in self.scheduler.engines.values():
             assert (engine.in_flight, engine.cooling_width, engine.pending_prefill_tokens) == (0, 0, 0)
+        assert self.scheduler.fleet.leaving == []
         self.caches_keep_their_bounds_and_know_only_what_runs()
 
 

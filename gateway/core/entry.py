@@ -1,0 +1,72 @@
+"""One request between its offer and its finish: what engines hold of its prompt, and where it could go."""
+
+from msgspec import Struct
+
+from gateway.core.columns import Row
+from gateway.core.engine import Engine
+from gateway.core.request import Grant, Request, Route
+
+
+class Seen(Struct, frozen=True):
+    """What one engine holds of one prompt, as of a version of the index; `leaf` as in `prefix.Match`."""
+
+    version: int
+    model: str
+    prompt_tokens: int
+    resident_tokens: int
+    pending_tokens: int
+    leaf: object
+
+    @property
+    def matched_tokens(self) -> int:
+        return self.resident_tokens + self.pending_tokens
+
+    @property
+    def uncached_tokens(self) -> int:
+        return max(1, self.prompt_tokens - self.resident_tokens - self.pending_tokens)
+
+    @property
+    def uncached(self) -> float:
+        """The share of the prompt that is to be computed."""
+        return self.uncached_tokens / self.prompt_tokens
+
+
+class Entry(Struct, eq=False):
+    """One request between its offer and its finish. `models` may answer it: the one that its session is on,
+    else all of its pool. `engine` has the `grant`, even if another one has its name by now."""
+
+    request: Request
+    turn: int
+    waits_since: float = 0.0
+    models: tuple[str, ...] = ()
+    grant: Grant | None = None
+    engine: Engine | None = None
+    attempts: int = 0
+    resent: bool = False
+    queued_s: float = 0.0
+    excluded: frozenset[str] = frozenset()
+    seen: dict[str, Seen] = {}
+    row: Row | None = None
+
+
+class Choice(Struct, frozen=True):
+    """An engine for a request, why, and what it holds of the prompt; `best_tokens` of it are resident on the
+    engine that holds most."""
+
+    engine: Engine
+    model: str
+    seen: Seen
+    route: Route
+    best_tokens: int
+
+
+class Look(Struct, frozen=True):
+    """Where a waiting request would go. `other` has a free slot where `engine` has none, and `saves_s` is
+    the prefill, weighed for all it delays, that waiting for `engine` saves against it. What is ahead there
+    and how crowded it is do not count: that passes while the request waits."""
+
+    engine: Engine
+    has_room: bool
+    prefill_s: float
+    other: Engine | None = None
+    saves_s: float = 0.0
