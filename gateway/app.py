@@ -5,17 +5,16 @@ import contextlib
 import logging
 import random
 import signal
-import ssl
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from functools import cache, partial
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, TextIO
 
 from aiohttp import web
 
 from gateway import __version__
-from gateway.config import Config, EngineConfig, engine_context, redacted
+from gateway.config import Config, redacted
 from gateway.core.engine import Engine, Health, Probe
 from gateway.core.events import Discovered, EngineEvent, Probed, ProberHint
 from gateway.core.request import PRIORITY_NAMES, Record
@@ -24,16 +23,18 @@ from gateway.edge.accesslog import AccessLog
 from gateway.edge.admin import AdminDeps, make_app
 from gateway.edge.auth import Key, Keyring
 from gateway.edge.catalog import Catalog
-from gateway.edge.client import ClientConnection
-from gateway.edge.cors import Cors, CorsConnection, CorsRelay
+from gateway.edge.cors import connection_kind, relay_kind
 from gateway.edge.dispatcher import Dispatcher
 from gateway.edge.explain import explain
 from gateway.edge.intake import Intake
 from gateway.edge.metrics import Metrics
-from gateway.edge.prober import EngineTarget, Prober
+from gateway.edge.pools import Pools
+from gateway.edge.prober import Prober
 from gateway.edge.records import RecentRecords
 from gateway.edge.relay import Relay
-from gateway.edge.tls import trouble
+from gateway.edge.reload import ConfigFile, Reloader
+from gateway.edge.target import EngineTarget, targets
+from gateway.edge.tls import listener_options, trouble
 from gateway.edge.upstream import Pool
 from gateway.engines.base import Dialect
 from gateway.engines.registry import dialect_for
@@ -50,7 +51,7 @@ class Gateway:
     """A running gateway. `await start()`, then `listen` and `admin` say where; `await stop()` drains it.
 
     `access_log` gets a line for each request, in `log_format` text or json; None is stderr as it is when
-    the gateway starts.
+    the gateway starts. What `file` says later replaces `config`.
     """
 
     def __init__(
@@ -59,8 +60,11 @@ class Gateway:
         log: logging.Logger,
         log_format: str = "text",
         access_log: TextIO | None = None,
+        file: ConfigFile | None = None,
     ) -> None:
         self._config = config
+        self._shown = redacted(config)
+        self._file = file
         self._log = log
         self._log_format = log_format
         self._access_log = access_log
@@ -72,10 +76,7 @@ class Gateway:
         """Raises `OSError` where an address cannot be listened on."""
         config, loop = self._config, asyncio.get_running_loop()
         engines = [Engine(it.name, it.url) for it in config.engines]
-        limits = Limits(
-            max_queue=config.admission.max_queue, max_queue_bytes=config.admission.max_queue_bytes
-        )
-        scheduler = Scheduler(engines, limits, config.routing.policy, random.random)
+        scheduler = Scheduler(engines, _queue_limits(config), config.routing.policy, random.random)
         self.dispatcher = Dispatcher(scheduler, loop, self._log)
         self._catalog = Catalog(
             scheduler.engines, config.models.aliases, config.models.alias_of, int(_wall_s())
@@ -89,16 +90,16 @@ class Gateway:
             known_models=lambda: list(self._catalog.models),
             version=__version__,
             degraded=self._degraded,
+            reloaded=lambda: self._reloader.status.ok,
         )
         self._intake = Intake(self._catalog, config.admission.max_wait_s, config.admission.priority_header)
-        self._engine_tls = _tls_by_engine(config.engines)
+        self._targets = targets(config.engines)
+        self._pools = Pools()
+        for it in self._targets.values():
+            self._pools.put(it.name, self._pool(it))
         self._relay = self._make_relay(loop)
-        self._prober = Prober(
-            [_target(it, self._engine_tls[it.name]) for it in config.engines],
-            self._event,
-            self.dispatcher.now,
-            self._log,
-        )
+        self._reloader = Reloader(self._file, config, self._prepare, self._relay.timestamp, self._log)
+        self._prober = Prober(list(self._targets.values()), self._event, self.dispatcher.now, self._log)
         self._started_at_s = self.dispatcher.now()
         self._probed: dict[str, asyncio.Event] = {it.name: asyncio.Event() for it in config.engines}
         await self._prober.start()
@@ -109,6 +110,7 @@ class Gateway:
             await self._prober.close()
             raise
         self._flusher = asyncio.create_task(self._flush())
+        self._reloader.start()
 
     async def stop(self) -> None:
         """Refuse what is new, finish what runs within `limits.shutdown_grace`, close.
@@ -116,7 +118,8 @@ class Gateway:
         The port stays open until then: who connects meanwhile is told to go elsewhere, not left with a
         refused connection that looks like a crash.
         """
-        await self._relay.drain(self._config.limits.shutdown_grace_s)
+        await self._reloader.close()
+        await self._relay.drain(self.grace_s)
         self._server.close()
         await self._prober.close()
         self._relay.close()
@@ -131,27 +134,35 @@ class Gateway:
         """Let `stop` wait no longer for what runs."""
         self._relay.hurry()
 
+    @property
+    def grace_s(self) -> float:
+        """How long `stop` waits for what runs."""
+        return self._config.limits.shutdown_grace_s
+
+    def reload(self) -> None:
+        """Use what the configuration file says now; the log tells what came of it."""
+        self._reloader.soon()
+
+    def tell_where(self) -> None:
+        """In the log: where it serves, and whether it does so for anybody."""
+        if not self._config.auth.keys:
+            self._tell_open()
+        self._log.info(
+            "serving on %s://%s, admin and dashboard on http://%s", self.scheme, self.listen, self.admin
+        )
+
+    def _tell_open(self) -> None:
+        api = f"{self.scheme}://{self.listen}"
+        self._log.warning("no API keys are configured: whoever reaches %s may use it", api)
+
     def _make_relay(self, loop: asyncio.AbstractEventLoop) -> Relay:
         config = self._config
-        keys = [Key(it.name, it.sha256, PRIORITY_NAMES.index(it.priority)) for it in config.auth.keys]
-        pools = {
-            it.name: Pool(
-                it.url,
-                it.api_key.get_secret_value() if it.api_key else None,
-                config.limits.connect_timeout_s,
-                loop,
-                self._engine_tls[it.name],
-            )
-            for it in config.engines
-        }
-        origins = config.cors.origins
-        make: Callable[..., Relay] = partial(CorsRelay, Cors(origins)) if origins else Relay
-        return make(
+        return relay_kind(config.cors.origins)(
             dispatcher=self.dispatcher,
             catalog=self._catalog,
             intake=self._intake,
-            keyring=Keyring(keys),
-            pools=pools,
+            keyring=_keyring(config),
+            pools=self._pools,
             dialect=self._dialects.__getitem__,
             limits=config.limits,
             echo_alias=config.models.echo_alias,
@@ -162,14 +173,57 @@ class Gateway:
             log=self._log,
         )
 
+    def _pool(self, engine: EngineTarget) -> Pool:
+        loop = asyncio.get_running_loop()
+        return Pool(engine.url, engine.api_key, self._config.limits.connect_timeout_s, loop, engine.tls)
+
+    def _prepare(self, new: Config) -> Callable[[], None]:
+        """In a thread, since it reads files. Returns what puts `new` in force. Raises `TlsProblem`."""
+        return partial(self._apply, new, targets(new.engines, self._targets))
+
+    def _apply(self, new: Config, engines: dict[str, EngineTarget]) -> None:
+        """In one go, with nothing between that could run; `new` has been checked whole."""
+        old, self._config = self._config, new
+        self._shown = redacted(new)
+        self._catalog.apply(new.models.aliases, new.models.alias_of)
+        self._intake.apply(new.admission.max_wait_s, new.admission.priority_header)
+        self._relay.apply(_keyring(new), new.limits, echo_alias=new.models.echo_alias)
+        self.dispatcher.configure(_queue_limits(new), new.routing.policy)
+        self._change_engines(engines)
+        if old.auth.keys and not new.auth.keys:
+            self._tell_open()
+
+    def _change_engines(self, after: dict[str, EngineTarget]) -> None:
+        before, self._targets = self._targets, after
+        kept = {name for name, it in after.items() if name in before and before[name].url == it.url}
+        for name in before.keys() - kept:
+            self._prober.remove(name)
+            self._pools.put_away(name)
+            self._dialects.pop(name, None)
+        for name, it in after.items():
+            if name not in kept or not it.connects_like(before[name]):
+                self._pools.put(name, self._pool(it))
+            self._pools[name].connect_timeout_s = self._config.limits.connect_timeout_s
+        for name in self._dialects:
+            self._learn_dialect(name, self.dispatcher.scheduler.engines[name].facts.kind)
+        come = [it for name, it in after.items() if name not in kept]
+        gone = [name for name in before if name not in kept]
+        self.dispatcher.change_engines(gone, [Engine(it.name, it.url) for it in come])
+        self._catalog.refresh()
+        for it in come:
+            self._prober.add(it)
+        for name in kept:
+            if after[name] != before[name]:
+                self._prober.change(after[name])
+
     async def _open_ports(self, loop: asyncio.AbstractEventLoop) -> None:
         config = self._config
         self._server = await loop.create_server(
-            partial(_connection_kind(self._relay), self._relay),
+            partial(connection_kind(self._relay), self._relay),
             config.listen.host,
             config.listen.port,
             backlog=_BACKLOG,
-            **_tls_options(config),
+            **listener_options(config),
         )
         self.scheme = "https" if config.tls.cert else "http"
         self.listen = _name(self._server.sockets[0].getsockname())
@@ -183,12 +237,14 @@ class Gateway:
             explain=self._explain,
             degraded=self.metrics.degradations,
             funnel=self.metrics.funnel,
+            reload=self._reloader.reload,
+            last_reload=lambda: self._reloader.status,
+            config=lambda: self._shown,
+            max_body_bytes=lambda: self._config.limits.max_body_bytes,
             version=__version__,
-            config=redacted(config),
             token=token or None,
             started_at_s=self._started_at_s,
             clock=self.dispatcher.now,
-            max_body_bytes=config.limits.max_body_bytes,
         )
         self._admin_runner = web.AppRunner(make_app(deps), access_log=None, handler_cancellation=True)
         await self._admin_runner.setup()
@@ -206,18 +262,21 @@ class Gateway:
         engine = self.dispatcher.scheduler.engines[name]
         if isinstance(event, Discovered):
             # Before the scheduler hears of it: what waits may be granted in the same call.
-            inject = self._config.usage.inject == "auto"
-            self._dialects[name] = dialect_for(event.facts.kind, inject_usage=inject)
+            self._learn_dialect(name, event.facts.kind)
         before = engine.health
         self.dispatcher.update(name, event)
         if engine.health is not before:
             self._tell_health(engine, before)
         if isinstance(event, Discovered):
             self._catalog.refresh()
-        self._probed[name].set()
+        if name in self._probed:
+            self._probed[name].set()
         if engine.cooling:
             return ProberHint(_PROBE_COOLING_S)
         return ProberHint(_PROBE_S.get(engine.health, _PROBE_ABSENT_S))
+
+    def _learn_dialect(self, name: str, kind: str) -> None:
+        self._dialects[name] = dialect_for(kind, inject_usage=self._config.usage.inject == "auto")
 
     def _tell_health(self, engine: Engine, before: Health) -> None:
         bad = engine.health in (Health.DOWN, Health.BUSY)
@@ -230,12 +289,13 @@ class Gateway:
         self.metrics.observe(record)
         self._records.add(record)
         self._access.write(record)
-        if record.engine and self.dispatcher.scheduler.engines[record.engine].cooling:
+        engine = self.dispatcher.scheduler.engines.get(record.engine)
+        if engine is not None and engine.cooling:
             self._prober.wake(record.engine)
 
-    def _suspect(self, name: str, error: OSError | None) -> None:
+    def _suspect(self, name: str, pool: Pool | None, error: OSError | None) -> None:
         why = trouble(error)
-        if why:
+        if why and self._pools.get(name) is pool:
             # As certain as a probe, and the request that meets it is to be told.
             self._event(name, Probed(probe=Probe.REFUSED, why=why))
         elif error is not None:
@@ -256,6 +316,7 @@ class Gateway:
         return {
             "access_log_lost": self._access.lost_lines > 0,
             "connections_refused": self._relay.refused_connections > 0,
+            "config_invalid": not self._reloader.status.ok,
         }
 
     async def _flush(self) -> None:
@@ -264,9 +325,9 @@ class Gateway:
             self._access.flush()
 
 
-async def run(config: Config, log: logging.Logger, log_format: str) -> None:
-    """Serve until SIGTERM or SIGINT."""
-    gateway = Gateway(config, log, log_format)
+async def run(config: Config, log: logging.Logger, log_format: str, file: ConfigFile | None = None) -> None:
+    """Serve until SIGTERM or SIGINT; SIGHUP reloads `file`."""
+    gateway = Gateway(config, log, log_format, file=file)
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
 
@@ -278,53 +339,25 @@ async def run(config: Config, log: logging.Logger, log_format: str) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal)
     await gateway.start()
-    api = f"{gateway.scheme}://{gateway.listen}"
-    if not config.auth.keys:
-        log.warning("no API keys are configured: whoever reaches %s may use it", api)
-    log.info("serving on %s, admin and dashboard on http://%s", api, gateway.admin)
+    loop.add_signal_handler(signal.SIGHUP, gateway.reload)
+    gateway.tell_where()
     await stop.wait()
     state = gateway.dispatcher.snapshot()
     log.info(
         "stopping: finishing %d running and %d queued requests, for %g s at most; a second signal ends that",
         len(state.running),
         len(state.waiting),
-        config.limits.shutdown_grace_s,
+        gateway.grace_s,
     )
     await gateway.stop()
 
 
-def _tls_by_engine(engines: Sequence[EngineConfig]) -> dict[str, ssl.SSLContext | None]:
-    """One for each `ca`, since each that verifies by the system's store holds all of that."""
-    context = cache(engine_context)
-    return {it.name: context(it.ca or None) if it.is_https else None for it in engines}
+def _keyring(config: Config) -> Keyring:
+    return Keyring([Key(it.name, it.sha256, PRIORITY_NAMES.index(it.priority)) for it in config.auth.keys])
 
 
-def _target(engine: EngineConfig, tls: ssl.SSLContext | None) -> EngineTarget:
-    return EngineTarget(
-        name=engine.name,
-        url=engine.url,
-        kind=engine.kind,
-        slots=engine.slots,
-        kv_tokens=engine.kv_tokens,
-        api_key=engine.api_key.get_secret_value() if engine.api_key else None,
-        tls=tls,
-    )
-
-
-def _connection_kind(relay: Relay) -> Callable[..., ClientConnection]:
-    return CorsConnection if isinstance(relay, CorsRelay) else ClientConnection
-
-
-def _tls_options(config: Config) -> dict[str, Any]:
-    context = config.tls.context
-    if context is None:
-        return {}
-    limits = config.limits
-    return {
-        "ssl": context,
-        "ssl_handshake_timeout": limits.header_timeout_s,
-        "ssl_shutdown_timeout": limits.write_timeout_s,
-    }
+def _queue_limits(config: Config) -> Limits:
+    return Limits(max_queue=config.admission.max_queue, max_queue_bytes=config.admission.max_queue_bytes)
 
 
 def _name(address: Any) -> str:

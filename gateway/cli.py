@@ -13,6 +13,7 @@ import uvloop
 from gateway import __version__, app, config
 from gateway.bench.command import bench
 from gateway.demo import demo
+from gateway.edge.reload import ConfigFile
 from gateway.sim.command import sim_engine
 
 _LEVELS = ("debug", "info", "warning", "error")
@@ -110,15 +111,27 @@ def serve(
     workers: int,
 ) -> None:
     """Run the gateway in front of the given engines."""
-    try:
-        settings = config.from_args(
-            engines, listen=listen, admin=admin, store=store, workers=workers, path=path, env=os.environ
+
+    def read(old: config.Config | None) -> config.Config:
+        return config.from_args(
+            engines,
+            listen=listen,
+            admin=admin,
+            store=store,
+            workers=workers,
+            path=path,
+            env=os.environ,
+            instead_of=old,
         )
+
+    file = ConfigFile(path, read) if path is not None else None
+    try:
+        settings = read(None)
     except config.ConfigError as error:
         raise _fail(str(error), 2) from None
     log = logging.getLogger("prefix_gateway")
     try:
-        uvloop.run(app.run(settings, log, context.find_root().ensure_object(_Logging).format))
+        uvloop.run(app.run(settings, log, context.find_root().ensure_object(_Logging).format, file))
     except (OSError, config.TlsProblem) as error:
         raise _fail(f"cannot serve: {error}", 1) from None
 

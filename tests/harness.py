@@ -13,6 +13,7 @@ import yaml
 
 from gateway.app import Gateway
 from gateway.config import load
+from gateway.edge.reload import ConfigFile
 
 _GRACE = "2s"
 
@@ -68,16 +69,23 @@ class Running:
 
 @contextlib.asynccontextmanager
 async def running(
-    tmp_path: Path, engines: list[dict[str, Any]], access_log: TextIO | None = None, **sections: Any
+    tmp_path: Path,
+    engines: list[dict[str, Any]],
+    access_log: TextIO | None = None,
+    file: Callable[[Path], ConfigFile] | None = None,
+    **sections: Any,
 ) -> AsyncIterator[Running]:
-    """A gateway in front of `engines` (configuration entries), with further configuration sections.
+    """A gateway in front of `engines` (configuration entries), with further configuration sections. Only with
+    a `file` of `gateway.yaml` it can be reloaded.
 
     A test that fails while requests run waits for them no longer than `_GRACE`.
     """
     path = tmp_path / "gateway.yaml"
     limits = {"shutdown_grace": _GRACE, **sections.pop("limits", {})}
     path.write_text(yaml.safe_dump(free_config(engines, limits=limits, **sections)))
-    gateway = Gateway(load(path, {}), logging.getLogger("prefix_gateway"), access_log=access_log)
+    log = logging.getLogger("prefix_gateway")
+    source = file(path) if file else None
+    gateway = Gateway(load(path, {}), log, access_log=access_log, file=source)
     await gateway.start()
     timeout = aiohttp.ClientTimeout(total=60)
     connector = aiohttp.TCPConnector(limit=0)

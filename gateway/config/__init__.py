@@ -1,6 +1,7 @@
 """Settings: the YAML file, the flags of `serve`, and the checks between them."""
 
 from gateway.config._aliases import ModelsConfig
+from gateway.config._changes import changes
 from gateway.config._load import check, from_args, load, redacted
 from gateway.config._models import (
     AdmissionConfig,
@@ -38,6 +39,7 @@ __all__ = [
     "TlsConfig",
     "TlsProblem",
     "UsageConfig",
+    "changes",
     "check",
     "engine_context",
     "from_args",

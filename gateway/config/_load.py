@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from gateway.config import _source
+from gateway.config._changes import fixed
 from gateway.config._models import Config, keys_at
 from gateway.config._problems import ConfigError, Path, Problem
 from gateway.config._rules import report_conflicts
@@ -43,11 +44,12 @@ def from_args(
     workers: int = 1,
     path: FilePath | None = None,
     env: Mapping[str, str] | None = None,
+    instead_of: Config | None = None,
 ) -> Config:
     """What `serve` was asked for: flags replace what the file at `path` says, if there is one.
 
     Any `engines` (`URL,slots=16,kind=vllm,name=a,kv_tokens=N,api_key=K`) replace all engines of the
-    file. Raises `ConfigError`.
+    file. Raises `ConfigError`; also for what differs from `instead_of` and cannot while the gateway runs.
     """
     source = Source(env=env or {}) if path is None else _source.read(path, env or {})
     if engines:
@@ -64,7 +66,7 @@ def from_args(
     if workers != 1:
         message = f"one process per gateway in this release; use --workers 1 (got {workers})"
         source.problems.append(Problem("", message, "--workers"))
-    return _checked(source)
+    return _checked(source, instead_of)
 
 
 def check(path: FilePath, env: Mapping[str, str]) -> list[str]:
@@ -97,7 +99,7 @@ def _put_engine(source: Source, index: int, flag: str) -> None:
             source.put((*at, key), value, "--engine")
 
 
-def _checked(source: Source) -> Config:
+def _checked(source: Source, instead_of: Config | None) -> Config:
     unreadable = bool(source.problems) and () in source.reported
     config: Config | None = None
     if not unreadable:
@@ -107,6 +109,8 @@ def _checked(source: Source) -> Config:
         except ValidationError as error:
             for found in error.errors(include_url=False):
                 source.report(tuple(found["loc"]), _message(source, found))
+    for key in fixed(instead_of, config) if instead_of and config else ():
+        source.report((key,), "cannot change while running; restart")
     if source.problems or config is None:
         # Flags come first, having no line.
         raise ConfigError(sorted(source.problems, key=lambda problem: problem.line or 0))

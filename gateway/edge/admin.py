@@ -1,4 +1,4 @@
-"""The admin port: metrics, state, recent requests, dry runs and draining. Nothing here serves clients."""
+"""The admin port: metrics, state, recent requests, dry runs, drains, reloads. Nothing here serves clients."""
 
 import asyncio
 import base64
@@ -7,18 +7,20 @@ import hmac
 import ipaddress
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from importlib import resources
 from urllib.parse import urlsplit
 
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
+from gateway.config import ConfigError
 from gateway.core.request import Record
 from gateway.core.snapshot import Snapshot
 from gateway.edge.metrics import CONTENT_TYPE, FunnelTotals
 from gateway.edge.records import encode_json
+from gateway.edge.reload import CannotReload, Reload
 from gateway.wire.errors import STATUS, BadRequest
 
 PATHS = (
@@ -29,6 +31,7 @@ PATHS = (
     "POST /api/explain",
     "POST /api/engines/{name}/drain",
     "POST /api/engines/{name}/undrain",
+    "POST /api/reload",
     "GET /healthz",
 )
 
@@ -51,8 +54,9 @@ class AdminDeps:
 
     `process_metrics` alone runs in a thread. `drain(name, on)` is False for an unknown engine. `explain`
     takes a request body and raises `BadRequest`, or `ValueError` with a message, for one it cannot use.
-    `config` is the configuration with its secrets taken out. `started_at_s` is on `clock`. Without a
-    `token` the port is open, which the configuration allows on loopback addresses only.
+    `reload` gives what has changed; it raises `ConfigError`, `CannotReload`. `config` is what is in force,
+    with its secrets taken out. `started_at_s` is on `clock`. Without a `token` the port is open, which the
+    configuration allows on loopback addresses only.
     """
 
     snapshot: Callable[[], Snapshot]
@@ -63,12 +67,14 @@ class AdminDeps:
     explain: Callable[[bytes], Mapping[str, object]]
     degraded: Callable[[], Mapping[str, bool | float]]
     funnel: Callable[[], FunnelTotals]
+    reload: Callable[[], Awaitable[Sequence[str]]]
+    last_reload: Callable[[], Reload]
+    config: Callable[[], Mapping[str, object]]
+    max_body_bytes: Callable[[], int]
     version: str
-    config: Mapping[str, object] = field(default_factory=dict)
     token: str | None = None
     started_at_s: float = 0.0
     clock: Callable[[], float] = time.monotonic
-    max_body_bytes: int = 32 * 1024 * 1024
 
 
 def make_app(deps: AdminDeps) -> web.Application:
@@ -81,7 +87,6 @@ def make_app(deps: AdminDeps) -> web.Application:
     admin = _Admin(deps)
     app = web.Application(
         middlewares=[_answer_errors, _guard(deps.token)],
-        client_max_size=deps.max_body_bytes,
     )
     app.add_routes(
         [
@@ -92,6 +97,7 @@ def make_app(deps: AdminDeps) -> web.Application:
             web.post("/api/explain", admin.explain),
             web.post("/api/engines/{name}/drain", admin.drain),
             web.post("/api/engines/{name}/undrain", admin.undrain),
+            web.post("/api/reload", admin.reload),
             web.get("/healthz", admin.healthz),
         ]
     )
@@ -122,7 +128,8 @@ class _Admin:
                 "uptime_s": round(deps.clock() - deps.started_at_s, 3),
                 "degraded": deps.degraded(),
                 "funnel": deps.funnel(),
-                "config": deps.config,
+                "reload": deps.last_reload(),
+                "config": deps.config(),
             }
         )
 
@@ -134,10 +141,10 @@ class _Admin:
         return _json({"requests": self._deps.records(limit)})
 
     async def explain(self, request: web.Request) -> web.Response:
+        limit_bytes = self._deps.max_body_bytes()
         try:
-            return _json(self._deps.explain(await request.read()))
+            return _json(self._deps.explain(await request.clone(client_max_size=limit_bytes).read()))
         except web.HTTPRequestEntityTooLarge:
-            limit_bytes = self._deps.max_body_bytes
             return _error(413, "body_too_large", f"The body is larger than the limit of {limit_bytes} bytes.")
         except web.RequestPayloadError:
             return _error(400, "invalid_request", "The body could not be read as its headers describe it.")
@@ -151,6 +158,15 @@ class _Admin:
 
     async def undrain(self, request: web.Request) -> web.Response:
         return self._set_draining(request.match_info["name"], False)
+
+    async def reload(self, _request: web.Request) -> web.Response:
+        try:
+            return _json({"changed": await self._deps.reload()})
+        except CannotReload as error:
+            return _error(409, "cannot_reload", str(error))
+        except ConfigError as error:
+            message = "The configuration was not reloaded; the old one stays in force."
+            return _error(400, "config_invalid", message, problems=error.problems)
 
     async def healthz(self, _request: web.Request) -> web.Response:
         return _json({"status": "ok"})
@@ -254,7 +270,9 @@ def _json(value: object) -> web.Response:
     return web.Response(body=encode_json(value), content_type="application/json", headers=_HEADERS)
 
 
-def _error(status: int, code: str, message: str, headers: Mapping[str, str] | None = None) -> web.Response:
-    body = encode_json({"error": {"message": message, "code": code}})
+def _error(
+    status: int, code: str, message: str, headers: Mapping[str, str] | None = None, **more: object
+) -> web.Response:
+    body = encode_json({"error": {"message": message, "code": code, **more}})
     merged = _HEADERS | dict(headers or {})
     return web.Response(status=status, body=body, content_type="application/json", headers=merged)

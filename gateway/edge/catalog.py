@@ -46,15 +46,19 @@ class Catalog:
         created: int,
     ) -> None:
         self._engines = engines
-        self._exact = {name: models for name in aliases if "*" not in name and (models := alias_of(name))}
-        self._alias_of = alias_of
         self._created = created
         self._resolved: dict[str, Resolved] = {}
         self._served: dict[str, Engine] = {}
+        self.apply(aliases, alias_of)
+
+    def apply(self, aliases: Iterable[str], alias_of: Callable[[str], tuple[str, ...] | None]) -> None:
+        """For requests from now on."""
+        self._exact = {name: models for name in aliases if "*" not in name and (models := alias_of(name))}
+        self._alias_of = alias_of
         self.refresh()
 
     def refresh(self) -> None:
-        """An engine's model list has changed."""
+        """An engine's model list has changed, or there are other engines."""
         self._served = {
             model: engine for engine in self._engines.values() for model in reversed(engine.facts.models)
         }

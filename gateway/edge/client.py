@@ -50,6 +50,10 @@ class ClientConnection(asyncio.Protocol):
         self._serving = False
         self._parting = False
 
+    def limit_body(self, max_body_bytes: int) -> None:
+        """From the next request on."""
+        self._reader.max_body_bytes = max_body_bytes
+
     # From the transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

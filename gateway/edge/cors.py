@@ -4,7 +4,8 @@ Only where `cors.origins` names some: these two classes then stand in for the re
 and without them no request pays for it.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
+from functools import partial
 from typing import Any
 from urllib.parse import unquote
 
@@ -104,3 +105,11 @@ class CorsConnection(ClientConnection):
     def send_head(self, status: int, headers: list[Header], length: bytes | None) -> None:
         if self._incoming is not None:
             super().send_head(status, self._cors.answer(self._incoming, headers), length)
+
+
+def relay_kind(origins: Collection[str]) -> Callable[..., Relay]:
+    return partial(CorsRelay, Cors(origins)) if origins else Relay
+
+
+def connection_kind(relay: Relay) -> Callable[..., ClientConnection]:
+    return CorsConnection if isinstance(relay, CorsRelay) else ClientConnection

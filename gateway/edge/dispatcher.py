@@ -7,9 +7,11 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Protocol
 
+from gateway.core.engine import Engine
 from gateway.core.events import EngineEvent
 from gateway.core.request import Decision, Grant, Outcome, Rejection, Request, Usage
-from gateway.core.scheduler import Scheduler, Step
+from gateway.core.router import Policy
+from gateway.core.scheduler import Limits, Scheduler, Step
 from gateway.core.snapshot import Snapshot
 from gateway.core.view import snapshot
 
@@ -70,6 +72,12 @@ class Dispatcher:
 
     def drain(self, name: str, on: bool) -> None:
         self._apply(self.scheduler.drain(name, on, self.now()))
+
+    def change_engines(self, remove: Iterable[str], add: Iterable[Engine]) -> None:
+        self._apply(self.scheduler.change_engines(remove, add, self.now()))
+
+    def configure(self, limits: Limits, policy: Policy) -> None:
+        self._apply(self.scheduler.configure(limits, policy, self.now()))
 
     def snapshot(self) -> Snapshot:
         return snapshot(self.scheduler, self.now())

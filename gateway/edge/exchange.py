@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from gateway.core.call import Header, Prepared
 from gateway.core.request import Grant, Outcome, Rejection, Usage
 from gateway.edge.trace import Trace, outcome_of
-from gateway.edge.upstream import EngineConnection
+from gateway.edge.upstream import EngineConnection, Pool
 from gateway.wire import http1
 from gateway.wire.errors import error_body, retry_headers, status_of
 from gateway.wire.inflate import InflatingPump
@@ -51,6 +51,7 @@ class Exchange:
         self.state = _WAITING
         self.deadline = float("inf")
         self._relay = relay
+        self._limits = relay.limits
         self._client = client
         self._request = taken.request
         self._taken: Taken | None = taken
@@ -61,6 +62,7 @@ class Exchange:
         self._prepared: Prepared | None = None
         self._tells_cached = True
         self._connection: EngineConnection | None = None
+        self._pool: Pool | None = None
         self._pump: JsonPump | SsePump | InflatingPump = JsonPump()
         self._stream = self._is_flowing = False
         self._early = b""
@@ -85,7 +87,7 @@ class Exchange:
         assert self._taken is not None
         self._prepared = self._relay.dialect(grant.engine).prepare(self._taken.call_for(grant.model))
         self._tells_cached = self._prepared.tells_cached
-        pool = self._relay.pools[grant.engine]
+        pool = self._pool = self._relay.pools[grant.engine]
         # A retry never takes a kept connection: it would be the second to die of its age.
         connection = pool.idle() if grant.attempt == 1 else None
         self._connecting_at = now
@@ -118,12 +120,11 @@ class Exchange:
         if self.state is not _CONNECTING:
             connection.release()
             return
-        grant, taken, prepared = self._grant, self._taken, self._prepared
-        assert grant is not None
+        pool, taken, prepared = self._pool, self._taken, self._prepared
+        assert pool is not None
         assert taken is not None
         assert prepared is not None
         now = self._relay.now()
-        pool = self._relay.pools[grant.engine]
         extra = [(b"x-request-id", self._request.id.encode())]
         if pool.secret:
             extra.append((b"authorization", b"Bearer " + pool.secret))
@@ -132,7 +133,7 @@ class Exchange:
         self._trace.connect_s += now - self._connecting_at
         self._connection = connection
         self.state = _SENT
-        limits = self._relay.limits
+        limits = self._limits
         patience_s = limits.first_byte_timeout_s if self._request.stream else limits.answer_timeout_s
         self.deadline = now + patience_s
         connection.send(self, head, prepared.body)
@@ -142,7 +143,7 @@ class Exchange:
         if self.state is not _CONNECTING:
             return
         assert self._grant is not None
-        self._relay.suspect(self._grant.engine, error)
+        self._relay.suspect(self._grant.engine, self._pool, error)
         self.state = _WAITING
         self._relay.dispatcher.retry(self._request.key, reached=False)
 
@@ -171,7 +172,7 @@ class Exchange:
             return
         self._connection = None
         assert self._grant is not None
-        self._relay.suspect(self._grant.engine, None)
+        self._relay.suspect(self._grant.engine, self._pool, None)
         if self.state is _RELAYING:
             self._break(
                 "engine_truncated", Outcome.ENGINE_TRUNCATED, "closed the connection before its answer ended"
@@ -188,7 +189,7 @@ class Exchange:
         """The client reads slower than the engine writes: the engine waits, not our memory."""
         if self.state is _RELAYING and self._connection is not None:
             self._connection.pause_reading()
-            self.deadline = self._relay.now() + self._relay.limits.write_timeout_s
+            self.deadline = self._relay.now() + self._limits.write_timeout_s
 
     def resume(self) -> None:
         if self.state is _RELAYING and self._connection is not None:
@@ -202,7 +203,7 @@ class Exchange:
             self._leave(Outcome.CLIENT_TIMEOUT)
             self._client.abort()
         elif self.state is _RELAYING:
-            silence = f"sent nothing for {self._relay.limits.idle_timeout_s:g} s (limits.idle_timeout)"
+            silence = f"sent nothing for {self._limits.idle_timeout_s:g} s (limits.idle_timeout)"
             self._drop_connection()
             self._break("engine_timeout", Outcome.ENGINE_TIMEOUT, silence)
         elif self.state in (_SENT, _HELD):
@@ -311,7 +312,7 @@ class Exchange:
 
     def _touch(self) -> None:
         if not self._client.paused:
-            self.deadline = self._relay.now() + self._relay.limits.idle_timeout_s
+            self.deadline = self._relay.now() + self._limits.idle_timeout_s
 
     def _echo(self) -> tuple[str, str] | None:
         """The model's real name and the one to show in its place."""
@@ -320,14 +321,15 @@ class Exchange:
         return self._grant.model, self._alias
 
     def _send_head(self) -> None:
-        connection, grant = self._connection, self._grant
+        connection, grant, pool = self._connection, self._grant, self._pool
         assert connection is not None
         assert grant is not None
+        assert pool is not None
         reader = connection.reader
         self.state = _RELAYING
         # Never sent again from here on: a long answer must not keep a prompt of megabytes.
         self._taken = self._prepared = None
-        headers = http1.for_client(reader.headers, self._relay.pools[grant.engine].secret)
+        headers = http1.for_client(reader.headers, pool.secret)
         headers += self._trace.headers(self._request, grant)
         length = None
         if self._stream:

@@ -65,10 +65,14 @@ class Taken(Struct, frozen=True):
 class Intake:
     def __init__(self, catalog: Catalog, max_wait_s: float, priority_header: str) -> None:
         self._catalog = catalog
-        self._max_wait_s = max_wait_s
-        self._priority_header = priority_header.encode()
+        self.apply(max_wait_s, priority_header)
         self._numbers = itertools.count(1)
         self._id_prefix = secrets.token_hex(6)
+
+    def apply(self, max_wait_s: float, priority_header: str) -> None:
+        """For requests from now on."""
+        self._max_wait_s = max_wait_s
+        self._priority_header = priority_header.encode()
 
     def request_id(self, headers: Sequence[Header]) -> str:
         return http1.request_id(headers, f"{self._id_prefix}{next(self._numbers):08x}")

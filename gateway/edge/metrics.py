@@ -160,11 +160,13 @@ class Metrics(Collector):
         known_models: Callable[[], Collection[str]],
         version: str,
         degraded: Callable[[], Mapping[str, bool | float]] = dict,
+        reloaded: Callable[[], bool] = lambda: True,
     ) -> None:
         self._snapshot = snapshot
         self._known_models = known_models
         self._version = version
         self._degraded = degraded
+        self._reloaded = reloaded
         self._cells: dict[Key, _Cell] = {}
         self._found: dict[Key, _Cell] = {}
         self._funnels: dict[tuple[str, str], _Funnel] = {}
@@ -241,8 +243,12 @@ class Metrics(Collector):
         yield from self._request_families({view.name for view in snapshot.engines})
         yield from self._funnel_families(snapshot)
         yield from self._histogram_families()
-        yield from _engine_families(snapshot.engines)
+        # One that leaves may share its name with one that has come.
+        engines = {view.name: view for view in reversed(snapshot.engines)}
+        yield from _engine_families(tuple(engines.values()))
         yield self._queue_depth(snapshot)
+        reload_text = "1 if the last reload of the configuration worked; 1 before the first."
+        yield _gauge("config_last_reload_success", reload_text, (), [((), self._reloaded())])
         kinds = [((kind,), float(value)) for kind, value in self._degradations(snapshot).items()]
         yield _gauge("degraded", "1 while something runs below its promise.", ("kind",), kinds)
 

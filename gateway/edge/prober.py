@@ -9,13 +9,12 @@ import contextlib
 import logging
 import ssl
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 import aiohttp
-from msgspec.structs import replace
 
-from gateway.core.engine import Facts, LoadReport, Probe, SlotSource
+from gateway.core.engine import Facts, LoadReport, Probe
 from gateway.core.events import Discovered, EngineEvent, Probed, ProberHint, Reported, Restarted
+from gateway.edge.target import EngineTarget, base_url, settle
 from gateway.edge.tls import trouble
 from gateway.engines.base import Answer, Dialect
 from gateway.engines.reading import MODELS_PATH
@@ -36,55 +35,8 @@ _MAX_ANSWER_BYTES = 8 << 20
 OnEvent = Callable[[str, EngineEvent], ProberHint]
 
 
-@dataclass(frozen=True, kw_only=True)
-class EngineTarget:
-    """One engine as configured. None for `slots` or `kv_tokens` is "auto"; `api_key` is sent as a bearer.
-
-    `url` may end in `/`, `/v1` or `/v1/`. `tls` is for an https one; None is the system's certificates.
-    """
-
-    name: str
-    url: str
-    kind: str = "auto"
-    slots: int | None = None
-    kv_tokens: int | None = None
-    api_key: str | None = field(default=None, repr=False)
-    tls: ssl.SSLContext | None = None
-
-
-def base_url(url: str) -> str:
-    """`url` without the `/v1` that people copy along: paths of probes and calls start with a slash."""
-    return url.rstrip("/").removesuffix("/v1").rstrip("/")
-
-
-def settle(facts: Facts, target: EngineTarget) -> tuple[Facts, list[str]]:
-    """What holds for an engine when configuration and detection are put together, and what to warn of.
-
-    A configured cap never exceeds the engine's own: what is sent beyond it waits inside the engine,
-    where nobody sees it.
-    """
-    warnings: list[str] = []
-    if target.kv_tokens is not None:
-        facts = replace(facts, kv_tokens=target.kv_tokens)
-    if not facts.models:
-        warnings.append("it names no models: GET /v1/models had none to read (is its api_key set?)")
-    if target.slots is not None:
-        slots, declared = target.slots, facts.slots_declared
-        if declared is not None and declared < slots:
-            warnings.append(f"configured {slots} > engine {declared}: {declared} slots are used")
-            slots = declared
-        facts = replace(facts, slots=slots, slots_source=SlotSource.CONFIGURED)
-    elif facts.slots_source is SlotSource.ASSUMED:
-        setting = DIALECTS[facts.kind].cap_setting
-        hint = f" (N is its {setting})" if setting else ""
-        warnings.append(
-            f"{facts.slots} slots are assumed, the engine does not tell: set --engine URL,slots=N{hint}"
-        )
-    return facts, warnings
-
-
 class Prober:
-    """Probes all `targets` from `start()` to `close()`.
+    """Probes all `targets`, and those that come, from `start()` to `close()`.
 
     `on_event` gets each engine's name and events and says when to ask that engine next. `clock` is the
     monotonic clock that the receiver of `LoadReport.asked_at` compares with. `timeout_s` bounds each
@@ -105,28 +57,53 @@ class Prober:
             if target.kind != "auto" and target.kind not in DIALECTS:
                 raise ValueError(f"engine {target.name}: {refusal(target.kind)}")
         self._client = _Client(timeout_s)
-        self._watches = {
-            t.name: _Watch(t, self._client, on_event, clock, log, facts_timeout_s) for t in targets
-        }
-        self._tasks: list[asyncio.Task[None]] = []
+        self._on_event = on_event
+        self._clock = clock
+        self._log = log
+        self._facts_timeout_s = facts_timeout_s
+        self._watches = {it.name: self._watch(it) for it in targets}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
 
     async def start(self) -> None:
         """Starts probing at once. Nothing is known of any engine when this returns."""
         await self._client.open()
-        for name, watch in self._watches.items():
-            self._tasks.append(asyncio.create_task(watch.run(), name=f"prober {name}"))
+        for name in self._watches:
+            self._run(name)
 
     async def close(self) -> None:
         """Ends all probes, those under way too; no event comes afterwards."""
-        for task in self._tasks:
+        for task in self._tasks.values():
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
         self._tasks.clear()
         await self._client.close()
 
     def wake(self, name: str) -> None:
         """Probe this engine now: something else has just found it gone, or wants to know if it is free."""
-        self._watches[name].wake()
+        watch = self._watches.get(name)
+        if watch is not None:
+            watch.wake()
+
+    def add(self, target: EngineTarget) -> None:
+        self._watches[target.name] = self._watch(target)
+        self._run(target.name)
+
+    def remove(self, name: str) -> None:
+        """No event of this engine comes any more."""
+        del self._watches[name]
+        self._tasks.pop(name).cancel()
+
+    def change(self, target: EngineTarget) -> None:
+        """Another configuration of an engine at the same URL. New slots and KV tokens are told at once."""
+        if self._watches[target.name].change(target):
+            self._tasks[target.name].cancel()
+            self._run(target.name)
+
+    def _watch(self, target: EngineTarget) -> "_Watch":
+        return _Watch(target, self._client, self._on_event, self._clock, self._log, self._facts_timeout_s)
+
+    def _run(self, name: str) -> None:
+        self._tasks[name] = asyncio.create_task(self._watches[name].run(), name=f"prober {name}")
 
 
 class _NoTls(Exception):
@@ -198,7 +175,7 @@ class _Watch:
         self._target = target
         self._facts_timeout_s = facts_timeout_s
         self._base = base_url(target.url)
-        self._headers = {"Authorization": f"Bearer {target.api_key}"} if target.api_key else {}
+        self._detected: Facts | None = None
         self._client = client
         self._on_event = on_event
         self._clock = clock
@@ -217,6 +194,19 @@ class _Watch:
 
     def wake(self) -> None:
         self._woken.set()
+
+    def change(self, target: EngineTarget) -> bool:
+        """Whether it must be detected again, and `run` begin anew."""
+        before, self._target = self._target, target
+        self._said.clear()
+        if (before.kind, before.api_key) != (target.kind, target.api_key):
+            self._dialect = self._identity = self._last_report = None
+            self._has_load = True
+            self._attempts = 0
+            return True
+        if self._detected is not None:
+            self._discovered(self._detected, {})
+        return False
 
     async def run(self) -> None:
         while True:
@@ -272,7 +262,7 @@ class _Watch:
 
     def _restarted(self) -> None:
         self._log.warning("engine %s: restarted, detecting it again", self._target.name)
-        self._dialect = None
+        self._dialect = self._detected = None
         self._suspect = False
         self._last_report = None
         self._has_load = True
@@ -354,13 +344,16 @@ class _Watch:
 
     async def _get(self, path: str, timeout_s: float | None = None) -> Answer | Probe:
         self._why = ""
+        key = self._target.api_key
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
         try:
-            return await self._client.get(self._base + path, self._headers, timeout_s, self._target.tls)
+            return await self._client.get(self._base + path, headers, timeout_s, self._target.tls)
         except _NoTls as error:
             self._why = str(error)
             return Probe.REFUSED
 
     def _discovered(self, facts: Facts, gaps: Mapping[str, Probe]) -> None:
+        self._detected = facts
         facts, warnings = settle(facts, self._target)
         self._attempts = 0
         self._log.info(

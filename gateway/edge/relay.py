@@ -6,7 +6,7 @@ little (`benchmarks/hot_path.py`; the README has the figures).
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import lru_cache
 from urllib.parse import unquote
@@ -22,6 +22,7 @@ from gateway.edge.client import ClientConnection
 from gateway.edge.dispatcher import Dispatcher
 from gateway.edge.exchange import Exchange
 from gateway.edge.intake import Intake
+from gateway.edge.pools import Pools
 from gateway.edge.trace import refusal_record
 from gateway.edge.upstream import Pool
 from gateway.engines.base import Dialect
@@ -50,12 +51,12 @@ class Relay:
         catalog: Catalog,
         intake: Intake,
         keyring: Keyring,
-        pools: Mapping[str, Pool],
+        pools: Pools,
         dialect: Callable[[str], Dialect],
         limits: LimitsConfig,
         echo_alias: bool,
         on_record: Callable[[Record], None],
-        on_suspect: Callable[[str, OSError | None], None],
+        on_suspect: Callable[[str, Pool | None, OSError | None], None],
         wall_time_s: float,
         loop: asyncio.AbstractEventLoop,
         log: logging.Logger,
@@ -82,6 +83,14 @@ class Relay:
         self._idle.set()
         self._refused_connections = 0
         self._sweeper = loop.call_later(_SWEEP_S, self._sweep)
+
+    def apply(self, keyring: Keyring, limits: LimitsConfig, *, echo_alias: bool) -> None:
+        """For requests from now on; those that have arrived go on with what they began with."""
+        self._keyring = keyring
+        self.limits = limits
+        self.echo_alias = echo_alias
+        for client in self._clients:
+            client.limit_body(limits.max_body_bytes)
 
     # Connections
 
@@ -192,8 +201,7 @@ class Relay:
         self._sweeper.cancel()
         for client in list(self._clients):
             client.abort()
-        for pool in self.pools.values():
-            pool.close()
+        self.pools.close()
 
     # Inside
 
@@ -251,8 +259,7 @@ class Relay:
             client.expired()
         for exchange in [it for it in self._exchanges if it.deadline <= now]:
             exchange.expired()
-        for pool in self.pools.values():
-            pool.trim()
+        self.pools.trim()
 
 
 def _state(engine: Engine) -> str:

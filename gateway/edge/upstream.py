@@ -161,7 +161,8 @@ class Pool:
         self.prefix = parts.path.rstrip("/").encode()
         self.host_header = parts.netloc.rpartition("@")[2].encode()
         self.secret = api_key.encode() if api_key else b""
-        self._connect_timeout_s = connect_timeout_s
+        self.connect_timeout_s = connect_timeout_s
+        self._retired = False
         self._loop = loop
         self._idle: list[EngineConnection] = []
         self._all: set[EngineConnection] = set()
@@ -186,7 +187,9 @@ class Pool:
 
     def keep(self, connection: EngineConnection, *, streamed: bool) -> None:
         connection.idle_since = self._loop.time()
-        if not streamed or self._keeps_streams:
+        if self._retired:
+            connection.abort()
+        elif not streamed or self._keeps_streams:
             self._idle.append(connection)
         elif self._on_probation is None:
             self._on_probation = connection
@@ -216,6 +219,16 @@ class Pool:
         for connection in [it for it in self._idle if it.idle_since < oldest]:
             connection.abort()
 
+    def retire(self) -> None:
+        """No further request comes: what is idle closes now, the rest when its answer is complete."""
+        self._retired = True
+        for connection in [it for it in self._all if it.attempt is None]:
+            connection.abort()
+
+    @property
+    def in_use(self) -> bool:
+        return bool(self._all or self._connecting)
+
     def close(self) -> None:
         for task in self._connecting:
             task.cancel()
@@ -224,16 +237,16 @@ class Pool:
 
     async def _connect(self, attempt: Attempt) -> None:
         try:
-            async with asyncio.timeout(self._connect_timeout_s):
+            async with asyncio.timeout(self.connect_timeout_s):
                 _, connection = await self._loop.create_connection(
                     lambda: EngineConnection(self),
                     self.host,
                     self.port,
                     ssl=self.tls,
-                    ssl_shutdown_timeout=self._connect_timeout_s if self.tls else None,
+                    ssl_shutdown_timeout=self.connect_timeout_s if self.tls else None,
                 )
         except TimeoutError:
-            text = f"no connection to {self.host}:{self.port} within {self._connect_timeout_s:g} s"
+            text = f"no connection to {self.host}:{self.port} within {self.connect_timeout_s:g} s"
             attempt.connect_failed(OSError(text))
         except OSError as error:
             attempt.connect_failed(error)

@@ -85,10 +85,11 @@ class _Collector:
 class RequestReader(_Collector):
     """Feeds on a client's bytes. Whole requests stand in `ready`, in order.
 
-    `refusal` is set for a body over `max_body_bytes`: its rest is read and dropped, and nothing gets ready
-    any more. `wants_continue` is set while a client waits for `100 Continue`. `reading` is true between a
-    request's first byte and its last, `in_head` until its head is complete; `url` is its raw target, as far
-    as it has come. What follows a request with `Connection: close` is ignored.
+    `refusal` is set for a body over `max_body_bytes` (as it was when the request began): its rest is read and
+    dropped, and nothing gets ready any more. `wants_continue` is set while a client waits for
+    `100 Continue`. `reading` is true between a request's first byte and its last, `in_head` until its head
+    is complete; `url` is its raw target, as far as it has come. What follows a request with
+    `Connection: close` is ignored.
     """
 
     def __init__(self, max_body_bytes: int) -> None:
@@ -98,7 +99,7 @@ class RequestReader(_Collector):
         self.wants_continue = False
         self.reading = False
         self.url = b""
-        self._max_body_bytes = max_body_bytes
+        self.max_body_bytes = self._limit_bytes = max_body_bytes
         self._pieces: list[bytes] = []
         self._size = 0
         self._over = False
@@ -143,6 +144,7 @@ class RequestReader(_Collector):
         self._pieces = []
         self._size = 0
         self.reading = True
+        self._limit_bytes = self.max_body_bytes
 
     def on_url(self, url: bytes) -> None:
         self._stalled_bytes = 0
@@ -165,7 +167,7 @@ class RequestReader(_Collector):
                 expects = expects or http1.has_token(value, b"100-continue")
         if length is None:
             self._check_coding(version)
-        elif length > self._max_body_bytes:
+        elif length > self._limit_bytes:
             self._refuse(length)
         if expects and self.refusal is None:
             self.wants_continue = version != "1.0"
@@ -174,7 +176,7 @@ class RequestReader(_Collector):
         self.wants_continue = False
         self._stalled_bytes = 0
         self._size += len(data)
-        if self._size > self._max_body_bytes:
+        if self._size > self._limit_bytes:
             self._refuse(None)
         if self.refusal is None:
             self._pieces.append(data)
@@ -212,7 +214,7 @@ class RequestReader(_Collector):
             self._pieces = []
             size = f"has {length} bytes" if length is not None else "is too long"
             self.refusal = BadRequest(
-                f"The request body {size}; the limit is {self._max_body_bytes} bytes (limits.max_body).",
+                f"The request body {size}; the limit is {self._limit_bytes} bytes (limits.max_body).",
                 code="body_too_large",
             )
 

@@ -9,9 +9,11 @@ from aiohttp import web
 from edge_values import a_record, a_snapshot, an_engine
 from prometheus_client.parser import text_string_to_metric_families
 
+from gateway.config import ConfigError, Problem
 from gateway.edge.admin import AdminDeps, is_local_name, make_app
 from gateway.edge.metrics import Metrics
 from gateway.edge.records import RecentRecords
+from gateway.edge.reload import CannotReload, Reload
 
 
 class Gateway:
@@ -40,6 +42,9 @@ class Gateway:
             raise ValueError("The body is empty.")
         return {"bytes": len(body)}
 
+    async def reload(self):
+        return ["engines.b: added"]
+
     def deps(self, **changes):
         values = {
             "snapshot": self.snapshot,
@@ -51,7 +56,10 @@ class Gateway:
             "degraded": self.metrics.degradations,
             "funnel": self.metrics.funnel,
             "version": "1.2.3",
-            "config": {"listen": "127.0.0.1:8900"},
+            "reload": self.reload,
+            "last_reload": lambda: Reload(last_at="2026-01-02T03:04:05.678Z"),
+            "config": lambda: {"listen": "127.0.0.1:8900"},
+            "max_body_bytes": lambda: 32 << 20,
             "started_at_s": 100.0,
             "clock": lambda: 142.5,
         }
@@ -94,6 +102,7 @@ async def test_the_state_is_the_snapshot_with_what_else_the_dashboard_needs():
         "unknown_requests": 0,
     }
     assert state["config"] == {"listen": "127.0.0.1:8900"}
+    assert state["reload"] == {"last_at": "2026-01-02T03:04:05.678Z", "ok": True, "problems": []}
 
 
 async def test_the_hit_rate_is_null_before_any_engine_reported():
@@ -159,7 +168,7 @@ async def test_explain_says_what_is_wrong_with_a_body():
 
 
 async def test_explain_refuses_a_body_over_the_limit_and_names_it():
-    async with serving(Gateway(), max_body_bytes=100) as client:
+    async with serving(Gateway(), max_body_bytes=lambda: 100) as client:
         status, body = await answer(client, "POST", "/api/explain", data=b"x" * 101)
     assert (status, body["error"]["code"]) == (413, "body_too_large")
     assert "100 bytes" in body["error"]["message"]
@@ -351,3 +360,30 @@ async def test_the_ports_own_pages_may_post():
         headers = {"Origin": "http://localhost:8901", "Host": "localhost:8901"}
         status, _ = await answer(client, "POST", "/api/engines/a/drain", headers=headers)
     assert status == 200
+
+
+async def test_a_reload_tells_what_has_changed():
+    async with serving(Gateway()) as client:
+        assert await answer(client, "POST", "/api/reload") == (200, {"changed": ["engines.b: added"]})
+
+
+async def test_an_invalid_file_is_answered_with_every_problem():
+    async def invalid():
+        raise ConfigError([Problem("engines[0].slots", "too few", "g.yaml", 7), Problem("listen", "no", "f")])
+
+    async with serving(Gateway(), reload=invalid) as client:
+        status, body = await answer(client, "POST", "/api/reload")
+    assert (status, body["error"]["code"]) == (400, "config_invalid")
+    assert body["error"]["problems"] == [
+        {"key": "engines[0].slots", "message": "too few", "source": "g.yaml", "line": 7},
+        {"key": "listen", "message": "no", "source": "f", "line": None},
+    ]
+
+
+async def test_a_gateway_without_a_file_cannot_reload():
+    async def none():
+        raise CannotReload("There is no file.")
+
+    async with serving(Gateway(), reload=none) as client:
+        status, body = await answer(client, "POST", "/api/reload")
+    assert (status, body) == (409, {"error": {"message": "There is no file.", "code": "cannot_reload"}})

@@ -65,7 +65,7 @@ def test_every_metric_of_this_release_is_there_with_its_type():
         "in_flight slots slots_cooling queue_depth engine_up engine_running engine_waiting engine_kv_usage "
     )
     gauges += "engine_prefill_tokens_per_second engine_decode_tokens_per_second engine_foreign_running "
-    gauges += "degraded build_info"
+    gauges += "degraded config_last_reload_success build_info"
     histograms = "queue_wait_seconds ttft_seconds request_seconds overhead_seconds"
     expected = dict.fromkeys(counters.split(), "counter")
     expected |= dict.fromkeys(gauges.split(), "gauge") | dict.fromkeys(histograms.split(), "histogram")

@@ -10,7 +10,8 @@ from msgspec.structs import replace
 
 from gateway.core.engine import Facts, LoadReport, Probe, SlotSource
 from gateway.core.events import Discovered, EngineEvent, Probed, ProberHint, Reported, Restarted
-from gateway.edge.prober import EngineTarget, Prober, base_url, settle
+from gateway.edge.prober import Prober
+from gateway.edge.target import EngineTarget, base_url, settle
 
 LOG = logging.getLogger("test.prober")
 LIMIT_S = 10.0
