@@ -609,3 +609,80 @@ def test_an_engine_without_model_names_is_warned_of() -> None:
     facts = Facts(slots_source=SlotSource.DISCOVERED)
     _, said = settle(facts, EngineTarget(name="a", url="http://x"))
     assert said == ["it names no models: GET /v1/models had none to read (is its api_key set?)"]
+
+
+async def test_an_engine_that_comes_is_probed_and_one_that_goes_is_not(engine: FakeEngine) -> None:
+    llamacpp(engine)
+    seen = Seen()
+    async with probing(seen) as prober:
+        prober.add(target(engine))
+        await seen.until(Discovered, Probed, Reported)
+        prober.remove("a")
+        asked = len(engine.asked)
+        prober.wake("a")
+        await asyncio.sleep(0.2)
+        assert len(engine.asked) == asked
+
+
+async def test_no_event_comes_of_an_engine_that_goes_while_it_is_asked(engine: FakeEngine) -> None:
+    llamacpp(engine)
+    asking, answer = asyncio.Event(), asyncio.Event()
+
+    async def wait(_: str) -> None:
+        asking.set()
+        await answer.wait()
+
+    engine.before = wait
+    seen = Seen()
+    async with probing(seen, target(engine)) as prober:
+        await asking.wait()
+        prober.remove("a")
+        answer.set()
+        await asyncio.sleep(0.1)
+        assert seen.events == []
+
+
+async def test_other_slots_are_told_at_once_and_nothing_is_asked(engine: FakeEngine) -> None:
+    llamacpp(engine)
+    seen = Seen(interval_s=60.0)
+    async with probing(seen, target(engine)) as prober:
+        await seen.until(Discovered, Probed, Reported)
+        asked = list(engine.asked)
+        prober.change(target(engine, slots=1))
+        last = seen.of("a")[-1]
+        assert isinstance(last, Discovered)
+        assert (last.facts.slots, last.facts.slots_source) == (1, SlotSource.CONFIGURED)
+        prober.change(target(engine, kv_tokens=77))
+        last = seen.of("a")[-1]
+        assert isinstance(last, Discovered)
+        assert (last.facts.slots, last.facts.slots_source) == (2, SlotSource.DISCOVERED)
+        assert last.facts.kv_tokens == 77
+        assert engine.asked == asked
+
+
+async def test_slots_that_change_before_the_engine_was_seen_hold_once_it_is(engine: FakeEngine) -> None:
+    await engine.stop()
+    seen = Seen(interval_s=0.05)
+    async with probing(seen, target(engine)) as prober:
+        await seen.until(Probed(probe=Probe.REFUSED))
+        prober.change(target(engine, slots=1))
+        llamacpp(engine)
+        await engine.start()
+        events = await seen.until(Probed(probe=Probe.REFUSED), Discovered)
+        discovered = next(it for it in events if isinstance(it, Discovered))
+        assert discovered.facts.slots == 1
+
+
+async def test_another_kind_or_key_is_detected_anew_and_is_no_restart(engine: FakeEngine) -> None:
+    vllm(engine)
+    seen = Seen()
+    async with probing(seen, target(engine)) as prober:
+        await seen.until(Discovered, Probed, Reported)
+        prober.change(target(engine, kind="openai"))
+        await seen.until(Discovered, Probed, Reported, Discovered, Probed)
+        prober.change(target(engine, kind="openai", api_key="k"))
+        events = await seen.until(Discovered, Probed, Discovered, Probed, Discovered, Probed)
+    kinds = [it.facts.kind for it in events if isinstance(it, Discovered)]
+    assert kinds == ["vllm", "openai", "openai"]
+    assert "Bearer k" in engine.keys
+    assert not any(isinstance(it, Restarted) for it in events)
