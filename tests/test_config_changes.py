@@ -36,8 +36,8 @@ def config(tmp_path, data, instead_of=None, **flags):
             ["engines.a.api_key: changed"],
         ),
         (
-            BASE | {"models": {"aliases": {"x": "m", "y": "m"}}},
-            BASE | {"models": {"aliases": {"y": ["m", "n"], "z": "m"}, "echo_alias": False}},
+            BASE | {"models": {"aliases": {"x": "m", "y": "m", "same": "m"}}},
+            BASE | {"models": {"aliases": {"y": ["m", "n"], "z": "m", "same": "m"}, "echo_alias": False}},
             [
                 "models.aliases.x: removed",
                 "models.aliases.y: changed",

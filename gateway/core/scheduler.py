@@ -365,13 +365,15 @@ class Scheduler:
     def _again(self, entry: Entry, failed: Engine, now: float, *, same_allowed: bool) -> Step:
         key = entry.request.key
         before = entry.excluded
-        if self.fleet.has(failed):
+        is_here = self.fleet.has(failed)
+        if is_here:
             entry.excluded = before | {failed.name}
         entry.waits_since = now
         self._placing.widen(entry)
         if same_allowed and not self._placing.is_served(entry):
             entry.excluded = before
-        if not self._placing.is_served(entry):
+        # One that was removed may be gone before what replaces it is ready.
+        if not (self._placing.is_served(entry) or (not is_here and self._placing.may_come(entry))):
             del self.entries[key]
             what = f"failed the request ({failed.trouble})" if failed.trouble else "failed the request"
             message = f"Engine {failed.name} {what} and no other engine can take it. Retry."

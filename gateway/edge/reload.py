@@ -110,16 +110,23 @@ class Reloader:
         async with self._one_at_a_time:
             if self._closed:
                 raise CannotReload("The gateway is shutting down.")
-            # Before it is read: a change meanwhile is seen by the next look.
-            file.digest = await asyncio.to_thread(file.look)
+            # Before it is read, so that a change meanwhile is seen by the next look; noted only after
+            # that, as whoever asked may leave.
+            seen = await asyncio.to_thread(file.look)
             try:
                 new, put_in_force = await asyncio.to_thread(self._read, file)
+                file.digest = seen
+                return self._succeeded(new, put_in_force)
             except ConfigError as error:
-                self._failed(error)
+                file.digest = seen
+                self._failed(error.problems)
                 raise
-            if self._closed:
-                raise CannotReload("The gateway is shutting down.")
-            return self._succeeded(new, put_in_force)
+            except CannotReload:
+                raise
+            except Exception as error:
+                file.digest = seen
+                self._failed([Problem("", f"the gateway failed: {type(error).__name__}", "")])
+                raise
 
     def _read(self, file: ConfigFile) -> tuple[Config, Callable[[], None]]:
         new = file.read(self._config)
@@ -129,6 +136,8 @@ class Reloader:
             raise ConfigError([Problem("engines", f"{error.key}: {error}", "")]) from None
 
     def _succeeded(self, new: Config, put_in_force: Callable[[], None]) -> list[str]:
+        if self._closed:
+            raise CannotReload("The gateway is shutting down.")
         changed = changes(self._config, new)
         put_in_force()
         self._config = new
@@ -136,9 +145,9 @@ class Reloader:
         self._log.info("configuration reloaded: %s", "; ".join(changed) or "nothing has changed")
         return changed
 
-    def _failed(self, error: ConfigError) -> None:
-        self.status = Reload(last_at=self._timestamp(), ok=False, problems=error.problems)
-        text = "; ".join(str(problem).replace("\n", " ") for problem in error.problems)
+    def _failed(self, problems: Sequence[Problem]) -> None:
+        self.status = Reload(last_at=self._timestamp(), ok=False, problems=problems)
+        text = "; ".join(str(problem).replace("\n", " ") for problem in problems)
         self._log.error("configuration not reloaded, the old one stays in force: %s", text)
 
     async def _try(self) -> None:

@@ -181,6 +181,21 @@ def test_a_request_that_a_removed_engine_failed_may_go_to_the_next_one_of_its_na
     assert placed(scheduler.decline(1, 2.0)) == [(1, "a")]
 
 
+def test_a_request_that_a_removed_engine_failed_waits_for_the_one_that_comes():
+    scheduler = fleet("a")
+    granted(scheduler.offer(request(1), 0.0))
+    scheduler.change_engines(["a"], [new("a", "http://other:8000")], 1.0)
+    assert scheduler.retry(1, 2.0, reached=True).decisions == []
+    assert comes(scheduler, "a", 3.0) == [(1, "a")]
+
+
+def test_a_request_that_the_last_engine_failed_after_it_was_removed_is_refused():
+    scheduler = fleet("a")
+    granted(scheduler.offer(request(1), 0.0))
+    scheduler.change_engines(["a"], [], 1.0)
+    assert refused(scheduler.retry(1, 2.0, reached=True)) == [(1, Reason.ENGINE_UNREACHABLE)]
+
+
 def test_a_client_that_leaves_a_removed_engine_cools_nothing():
     scheduler = fleet("a", "b")
     granted(scheduler.offer(request(1), 0.0))

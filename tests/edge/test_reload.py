@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import logging
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -489,9 +490,36 @@ async def test_a_fault_of_the_gateway_itself_is_in_the_log_and_ends_nothing(tmp_
             return "could not be reloaded" in caplog.text
 
         await until(said)
+        reload = (await it.running.state())["reload"]
+        assert (reload["ok"], reload["problems"][0]["message"]) == (False, "the gateway failed: TypeError")
         file.read = read
         it.write([engine.entry(name="c")])
         await until(lambda: lonely(it, "c"))
+
+
+async def test_a_change_is_not_forgotten_when_whoever_asked_for_a_reload_leaves(tmp_path, engine):
+    async with reloadable(tmp_path, [engine.entry(name="a")]) as it:
+        file, reloader = it.running.gateway._file, it.running.gateway._reloader
+        reading, go_on = threading.Event(), threading.Event()
+        read = file.read
+
+        def slowly(old):
+            reading.set()
+            go_on.wait(10)
+            return read(old)
+
+        file.read = slowly
+        it.write([engine.entry(name="b")])
+        asking = asyncio.create_task(reloader.reload())
+        await asyncio.to_thread(reading.wait, 10)
+        asking.cancel()
+        go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        assert await it.names() == ["a"]
+        file.poll_s = file.settle_s = POLL_S
+        reloader.start()
+        await until(lambda: lonely(it, "b"))
 
 
 # The file
