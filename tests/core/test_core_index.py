@@ -313,3 +313,15 @@ def test_a_conversation_whose_parts_differ_in_bytes_per_token_is_neither_lost_no
 def test_a_conversation_that_is_gone_is_seen_to_be_gone() -> None:
     index, a = after_prose_and_code(cached=400)
     assert tokens(index, a, request(4, text(1000, "older")), "m")[1] == 0
+
+
+def test_another_engine_of_the_same_name_has_versions_of_its_own():
+    first, second = engine("a"), engine("a")
+    index = Index({"a": first})
+    seen = {index.version("a")}
+    index.fit(first)
+    seen.add(index.version("a"))
+    index.remove("a")
+    index.fit(second)
+    seen.add(index.version("a"))
+    assert len(seen) == 3

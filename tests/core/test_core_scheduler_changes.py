@@ -10,12 +10,14 @@ from core_values import (
     placed,
     probed,
     refused,
+    reported,
     request,
     text,
     usage,
 )
 
-from gateway.core.engine import Engine, Health, Probe, Residency
+from gateway.core.engine import Engine, Health, Probe
+from gateway.core.holds import Hold
 from gateway.core.request import Outcome, Reason
 from gateway.core.scheduler import Limits
 from gateway.core.view import snapshot
@@ -229,12 +231,52 @@ def test_the_queue_may_shrink_under_those_who_wait():
 
 def test_another_policy_decides_from_the_next_request_on_and_for_those_who_wait():
     scheduler = fleet("a", "b", slots=1)
-    discovered(scheduler, "a", facts(1, residency=Residency.SLOTS))
-    for key in (1, 2, 3):
-        scheduler.offer(request(key), 0.0)
-    step = scheduler.configure(Limits(), "round_robin", 1.0)
-    assert sum(step.want.values()) == 3
-    assert scheduler.policy == snapshot(scheduler, 1.0).policy == "round_robin"
+    granted(scheduler.offer(request(1, PROMPT), 0.0))
+    granted(scheduler.offer(request(2), 0.0))
+    scheduler.first_token(1, 0.1)
+    scheduler.offer(request(3, PROMPT), 0.2)
     (waiting,) = scheduler.queue
-    assert waiting.why == f"a slot on {waiting.engine}"
-    assert placed(ok(scheduler, 1, 2.0)) + placed(ok(scheduler, 2, 2.0)) != []
+    assert waiting.engine == "a"
+    scheduler.engines["b"].prefill_tokens_per_s = 100.0
+    scheduler.engines["a"].lease(99, 1, 0, 0.3)
+    step = scheduler.configure(Limits(), "least_loaded", 1.0)
+    assert scheduler.policy == snapshot(scheduler, 1.0).policy == "least_loaded"
+    assert (waiting.engine, waiting.why) == ("b", "a slot on b")
+    assert dict(step.want) == {"a": 1, "b": 2}
+
+
+def test_no_slot_is_kept_under_another_policy():
+    scheduler = fleet("a")
+    scheduler.engines["a"].hold(Hold(1, 1, 1, 9.0))
+    scheduler.configure(Limits(), "cost", 0.0)
+    assert scheduler.engines["a"].holds
+    scheduler.configure(Limits(), "session", 0.0)
+    assert not scheduler.engines["a"].holds
+
+
+def test_an_engine_that_leaves_is_rid_of_all_but_its_leases():
+    scheduler = fleet("a", slots=4)
+    granted(scheduler.offer(request(1), 0.0))
+    granted(scheduler.offer(request(2), 0.0))
+    scheduler.finish(2, Outcome.CLIENT_DISCONNECT, usage(1), 0.5)
+    for now in (1.0, 2.0):
+        reported(scheduler, "a", 4, now)
+    engine = scheduler.engines["a"]
+    engine.hold(Hold(1, 1, 1, 9.0))
+    assert (engine.cooling_width, engine.foreign > 0) == (1, True)
+    scheduler.change_engines(["a"], [], 3.0)
+    assert (engine.cooling_width, engine.cooling, engine.foreign, engine.holds) == (0, [], 0, [])
+    (view,) = snapshot(scheduler, 99.0).engines
+    assert (view.report_age_s, view.running, view.in_flight, view.blocks) == (None, None, 1, 0)
+
+
+def test_whoever_needs_no_slot_goes_elsewhere_at_once():
+    scheduler = fleet("a", "b", slots=1)
+    discovered(scheduler, "b", facts(1, models=("n",)))
+    granted(scheduler.offer(request(1, pool=("m", "n"), session=7), 0.0))
+    ok(scheduler, 1, 0.5)
+    granted(scheduler.offer(request(2, model="n"), 1.0))
+    probed(scheduler, "a", Probe.LOADING, 1.0)
+    # Its session is on the model of the engine that is loading.
+    assert scheduler.offer(request(3, pool=("m", "n"), session=7, width=0), 1.0).decisions == []
+    assert placed(scheduler.change_engines(["a"], [], 2.0)) == [(3, "b")]

@@ -355,6 +355,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         urls = [it.url for it in [*leaving, *self.scheduler.engines.values()]]
         assert len(urls) == len(set(urls))
         assert set(self.scheduler.index._caches) == set(self.scheduler.engines)
+        assert set(self.scheduler._swaps._next_at) <= set(self.scheduler.engines)
         assert all(it.engine in ("", *self.scheduler.engines) for it in self.scheduler.queue)
 
     @invariant()

@@ -409,3 +409,10 @@ def test_the_process_metrics_stand_beside_and_not_among_the_gateways_own():
     process = {family.name for family in text_string_to_metric_families(metrics.render_process().decode())}
     assert {"python_info", "python_gc_collections"} <= process
     assert not own & process
+
+
+def test_an_engine_that_leaves_gives_way_to_the_one_that_has_its_name():
+    new = an_engine(name="a", in_flight=1, slots=9)
+    scrape = Gateway(new, an_engine(name="a", leaving=True), an_engine(name="b", leaving=True)).scrape()
+    assert (scrape["in_flight", "a"], scrape["in_flight", "b"]) == (1, 3)
+    assert [key for key in scrape if key[0] == "slots" and "a" in key] == [("slots", "a", "discovered")]

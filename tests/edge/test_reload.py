@@ -395,6 +395,56 @@ async def test_limits_of_clients_hold_from_the_next_request_on(tmp_path, engine)
         assert explained.status == 413
 
 
+async def test_what_has_begun_goes_on_with_the_timeouts_that_it_began_with(tmp_path, engine):
+    engine.handler = stream_begins
+    entry = engine.entry(slots=1)
+    async with (
+        reloadable(tmp_path, [entry]) as it,
+        connect(it.running) as streaming,
+        connect(it.running) as queued,
+        connect(it.running) as late,
+    ):
+        streaming.send(ask(stream=True))
+        call = await seen(engine)
+        await streaming.head()
+        engine.handler = hold
+        queued.send(ask())
+
+        async def waits():
+            return len((await it.running.state())["waiting"]) == 1
+
+        await until(waits)
+        await it.change([entry], limits={"idle_timeout": "10ms", "answer_timeout": "10ms"})
+        call.write(chunk(event("b")))
+        assert [await streaming.chunk(), await streaming.chunk()] == [event("a"), event("b")]
+        # Longer than it takes the gateway to see that somebody's time is over.
+        await asyncio.sleep(0.6)
+        call.write(chunk(STREAMED.removeprefix(event("a"))), END)
+        assert await streaming.chunk() == STREAMED.removeprefix(event("a"))
+        call = await seen(engine, 2)
+        await asyncio.sleep(0.6)
+        call.write(whole(OK))
+        assert (await queued.answer()).body == OK
+        late.send(ask())
+        assert (await late.answer()).error["code"] == "engine_timeout"
+
+
+async def test_engines_are_asked_for_usage_or_not_from_the_next_request_on(tmp_path, engine):
+    entry = engine.entry(name="a", kind="vllm")
+    async with reloadable(tmp_path, [entry]) as it:
+        await answer(it.running, stream=True)
+        assert b"include_usage" in engine.calls[-1].body
+        assert await it.change([entry], usage={"inject": "off"}) == ["usage.inject: auto -> off"]
+        await answer(it.running, stream=True)
+        assert b"include_usage" not in engine.calls[-1].body
+
+
+async def test_connections_are_waited_for_as_long_as_the_new_limit_says(tmp_path, engine):
+    async with reloadable(tmp_path, [engine.entry(name="a")]) as it:
+        await it.change([engine.entry(name="a")], limits={"connect_timeout": "7s"})
+        assert it.running.gateway._pools["a"].connect_timeout_s == 7.0
+
+
 # What is refused
 
 
