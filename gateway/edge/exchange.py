@@ -125,11 +125,7 @@ class Exchange:
         assert taken is not None
         assert prepared is not None
         now = self._relay.now()
-        extra = [(b"x-request-id", self._request.id.encode())]
-        if pool.secret:
-            extra.append((b"authorization", b"Bearer " + pool.secret))
-        path = pool.prefix + (prepared.path + taken.call.query).encode()
-        head = http1.request_head(path, pool.host_header, prepared.headers, len(prepared.body), extra)
+        head = pool.request_head(prepared, taken.call.query, self._request.id)
         self._trace.connect_s += now - self._connecting_at
         self._connection = connection
         self.state = _SENT

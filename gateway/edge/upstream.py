@@ -7,6 +7,7 @@ import ssl
 from typing import Protocol, cast
 from urllib.parse import urlsplit
 
+from gateway.core.call import Prepared
 from gateway.wire import http1
 from gateway.wire.reader import AnswerReader
 
@@ -169,6 +170,13 @@ class Pool:
         self._connecting: set[asyncio.Task[None]] = set()
         self._keeps_streams = False
         self._on_probation: EngineConnection | None = None
+
+    def request_head(self, prepared: Prepared, query: str, request_id: str) -> bytes:
+        extra = [(b"x-request-id", request_id.encode())]
+        if self.secret:
+            extra.append((b"authorization", b"Bearer " + self.secret))
+        path = self.prefix + (prepared.path + query).encode()
+        return http1.request_head(path, self.host_header, prepared.headers, len(prepared.body), extra)
 
     def idle(self) -> EngineConnection | None:
         """The connection that was used last, if one is open and young enough."""

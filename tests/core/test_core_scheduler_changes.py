@@ -17,6 +17,7 @@ from core_values import (
 )
 
 from gateway.core.engine import Engine, Health, Probe
+from gateway.core.events import Probed
 from gateway.core.holds import Hold
 from gateway.core.request import Outcome, Reason
 from gateway.core.scheduler import Limits
@@ -155,6 +156,16 @@ def test_an_engine_that_is_configured_again_still_counts_what_runs_there():
     assert placed(scheduler.offer(request(2), 3.0)) == [(2, "b")]
     assert scheduler.offer(request(3), 3.0).decisions == []
     assert placed(ok(scheduler, 1, 4.0)) == [(3, "renamed")]
+
+
+def test_what_was_wrong_with_an_engine_is_not_said_of_it_once_it_is_configured_again():
+    scheduler = fleet("a")
+    granted(scheduler.offer(request(1), 0.0))
+    scheduler.update("a", Probed(probe=Probe.REFUSED, why="its certificate is not trusted"), 1.0)
+    assert scheduler.engines["a"].trouble
+    scheduler.change_engines(["a"], [new("again", "http://a:8000")], 2.0)
+    assert scheduler.engines["again"].in_flight == 1
+    assert scheduler.engines["again"].trouble == ""
 
 
 @pytest.mark.parametrize("reached", [True, False])
