@@ -329,11 +329,7 @@ class Exchange:
         headers += self._trace.headers(self._request, grant)
         length = None
         if self._stream:
-            present = {name for name, _ in headers}
-            if b"cache-control" not in present:
-                headers.append((b"cache-control", b"no-cache, no-transform"))
-            if b"x-accel-buffering" not in present:
-                headers.append((b"x-accel-buffering", b"no"))
+            headers += http1.unbuffered(headers)
         elif self._echo() is None or self._status >= 400:
             length = http1.header(reader.headers, b"content-length")
         self._client.send_head(self._status, headers, length)

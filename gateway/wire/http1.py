@@ -23,6 +23,7 @@ _NOT_TO_ENGINE = _HOP_BY_HOP | frozenset(
 _NOT_TO_CLIENT = _HOP_BY_HOP | frozenset((b"content-length", b"x-request-id"))
 _LINE = b": ".join
 _PLAIN_CONNECTION = (b"keep-alive", b"close")
+_UNBUFFERED = ((b"cache-control", b"no-cache, no-transform"), (b"x-accel-buffering", b"no"))
 _SAFE_ID = re.compile(rb"[\x21-\x7e]{1,128}")
 _REASONS = {status.value: status.phrase.encode() for status in HTTPStatus}
 _REASONS[529] = b"Overloaded"
@@ -78,6 +79,12 @@ def for_client(headers: Iterable[Header], secret: bytes = b"") -> list[Header]:
     """An engine's headers for the client; one that echoes the engine's key (`secret`) is dropped."""
     kept = _kept(headers, _NOT_TO_CLIENT)
     return [item for item in kept if secret not in item[1]] if secret else kept
+
+
+def unbuffered(headers: Iterable[Header]) -> list[Header]:
+    """What a stream's `headers` lack for proxies to pass it on as it comes."""
+    present = {name for name, _ in headers}
+    return [item for item in _UNBUFFERED if item[0] not in present]
 
 
 def request_head(

@@ -121,3 +121,10 @@ def test_an_upgrade_is_taken_out_of_a_head_and_the_rest_stays() -> None:
 
 def test_chunks_are_framed_by_their_size_in_hex() -> None:
     assert http1.chunk(b"a" * 26) + http1.LAST_CHUNK == b"1a\r\n" + b"a" * 26 + b"\r\n0\r\n\r\n"
+
+
+def test_a_stream_gets_what_keeps_proxies_from_storing_it_unless_the_engine_says_so():
+    both = [(b"cache-control", b"no-cache, no-transform"), (b"x-accel-buffering", b"no")]
+    assert http1.unbuffered([(b"content-type", b"text/event-stream")]) == both
+    assert http1.unbuffered([(b"cache-control", b"no-store")]) == both[1:]
+    assert http1.unbuffered(both) == []
