@@ -165,6 +165,7 @@ class Gateway:
             pools=self._pools,
             dialect=self._dialects.__getitem__,
             limits=config.limits,
+            keepalive_s=config.admission.keepalive_s,
             echo_alias=config.models.echo_alias,
             on_record=self._record,
             on_suspect=self._suspect,

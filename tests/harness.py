@@ -12,7 +12,7 @@ import aiohttp
 import yaml
 
 from gateway.app import Gateway
-from gateway.config import load
+from gateway.config import Config, load
 from gateway.edge.reload import ConfigFile
 
 _GRACE = "2s"
@@ -73,10 +73,13 @@ async def running(
     engines: list[dict[str, Any]],
     access_log: TextIO | None = None,
     file: Callable[[Path], ConfigFile] | None = None,
+    change: Callable[[Config], Config] = lambda config: config,
     **sections: Any,
 ) -> AsyncIterator[Running]:
     """A gateway in front of `engines` (configuration entries), with further configuration sections. Only with
     a `file` of `gateway.yaml` it can be reloaded.
+
+    `change` is for values that the configuration itself would refuse, such as shorter times.
 
     A test that fails while requests run waits for them no longer than `_GRACE`.
     """
@@ -85,7 +88,7 @@ async def running(
     path.write_text(yaml.safe_dump(free_config(engines, limits=limits, **sections)))
     log = logging.getLogger("prefix_gateway")
     source = file(path) if file else None
-    gateway = Gateway(load(path, {}), log, access_log=access_log, file=source)
+    gateway = Gateway(change(load(path, {})), log, access_log=access_log, file=source)
     await gateway.start()
     timeout = aiohttp.ClientTimeout(total=60)
     connector = aiohttp.TCPConnector(limit=0)
@@ -94,6 +97,16 @@ async def running(
             yield Running(gateway, http)
         finally:
             await gateway.stop()
+
+
+def with_keepalive(seconds: float) -> Callable[[Config], Config]:
+    """A `change` to signs of life after less than the second that the configuration asks for."""
+
+    def change(config: Config) -> Config:
+        admission = config.admission.model_copy(update={"keepalive_s": seconds})
+        return config.model_copy(update={"admission": admission})
+
+    return change
 
 
 async def until(condition: Callable[[], Awaitable[Any]], seconds: float = 10.0) -> Any:

@@ -231,7 +231,9 @@ def test_what_an_alias_cannot_stand_for_is_told_with_its_place(
     [
         ("store: redis://h:6379/0", "store: a shared store is not available"),
         ("store: disk", "store: use store: memory"),
-        ("admission: {keepalive: 15s}", "admission.keepalive: only off is available"),
+        ("admission: {keepalive: 999ms}", "admission.keepalive: use at least 1s, or off"),
+        ("admission: {keepalive: 0}", "admission.keepalive: use at least 1s, or off"),
+        ("admission: {keepalive: often}", "admission.keepalive: use a duration such as 120s"),
         ("normalize: [strip-billing]", "normalize: no rules are available"),
         ("show_prompt_text: true", "show_prompt_text: prompt text is never kept"),
         (

@@ -29,10 +29,12 @@ from gateway.config._units import (
     Address,
     format_duration,
     format_size,
+    is_off,
     parse_address,
     parse_count,
     parse_count_or_auto,
     parse_duration,
+    parse_interval_or_off,
     parse_size,
 )
 from gateway.core.router import Policy
@@ -65,12 +67,17 @@ _Auto = Annotated[
     BeforeValidator(parse_count_or_auto),
     PlainSerializer(lambda value: "auto" if value is None else value),
 ]
+_Interval = Annotated[
+    float | None,
+    BeforeValidator(parse_interval_or_off),
+    PlainSerializer(lambda value: "off" if value is None else format_duration(value)),
+]
 _Listen = Annotated[Address, BeforeValidator(parse_address), PlainSerializer(str)]
 _Secret = Annotated[SecretStr | None, BeforeValidator(_secret)]
 
 
 def _off_only(value: str, way_out: str) -> str:
-    if value.lower() in ("off", "false", "no"):
+    if is_off(value):
         return "off"
     raise ValueError(f"only off is available in this release; {way_out}")
 
@@ -188,13 +195,14 @@ class RoutingConfig(Section):
 
 
 class AdmissionConfig(Section):
-    """The gateway's queue. `priority_header` names the request header that may lower a key's priority."""
+    """The gateway's queue. `priority_header` names the request header that may lower a key's priority;
+    `keepalive_s` is the silence after which a stream's client gets a sign of life, None for never."""
 
     max_queue: _CountFrom0 = 512
     max_queue_bytes: _Bytes = 256 * 2**20
     max_wait_s: _Seconds = Field(default=120.0, alias="max_wait")
     priority_header: str = "x-gateway-priority"
-    keepalive: str = "off"
+    keepalive_s: _Interval = Field(default=None, alias="keepalive")
 
     @field_validator("priority_header")
     @classmethod
@@ -202,11 +210,6 @@ class AdmissionConfig(Section):
         if not re.fullmatch(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", name):
             raise ValueError("must be the name of an HTTP header")
         return name.lower()
-
-    @field_validator("keepalive")
-    @classmethod
-    def _keepalive(cls, value: str) -> str:
-        return _off_only(value, "raise the client's own timeout instead")
 
 
 class LimitsConfig(Section):

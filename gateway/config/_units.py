@@ -84,6 +84,23 @@ def parse_duration(value: object) -> float:
     return _scaled(value, _SECONDS, _DURATION_HELP)
 
 
+def is_off(value: str) -> bool:
+    return value.lower() in ("off", "false", "no")
+
+
+def parse_interval_or_off(value: object) -> float | None:
+    """Seconds, at least 1; None for `off`."""
+    if value is None or is_off(str(value)):
+        return None
+    try:
+        interval_s = parse_duration(value)
+    except ValueError as error:
+        raise ValueError(f"{error}, or off") from None
+    if interval_s < 1:
+        raise ValueError("use at least 1s, or off")
+    return interval_s
+
+
 def format_size(size_bytes: int) -> str:
     """The shortest exact text that `parse_size` reads back."""
     for unit in ("GiB", "MiB", "KiB"):

@@ -213,6 +213,10 @@ class ClientConnection(asyncio.Protocol):
             self.send_body(body)
         self.end_body()
 
+    def break_off(self, error: bytes) -> None:
+        """End an answer that has begun and has no place for the JSON of an `error`."""
+        self.abort()
+
     def abort(self) -> None:
         """Close at once, so that an answer which is not complete cannot be taken for one that is."""
         self._closing = self._deaf = True

@@ -23,8 +23,8 @@ from gateway.wire.inflate import InflatingPump
 from gateway.wire.pump import JsonPump, SsePump, is_overload
 
 if TYPE_CHECKING:
-    from gateway.edge.client import ClientConnection
     from gateway.edge.intake import Taken
+    from gateway.edge.keepalive import Receiver
     from gateway.edge.relay import Relay
 
 _TERMINAL_EVENT = frozenset(("chat", "completions", "messages", "responses"))
@@ -47,7 +47,7 @@ _WAITING, _CONNECTING, _SENT, _HELD, _RELAYING, _DONE = State
 class Exchange:
     """Applicant to the dispatcher, attempt to the connection pools, source of bytes to one client."""
 
-    def __init__(self, relay: Relay, client: ClientConnection, taken: Taken, key_name: str) -> None:
+    def __init__(self, relay: Relay, client: Receiver, taken: Taken, key_name: str) -> None:
         self.state = _WAITING
         self.deadline = float("inf")
         self._relay = relay
@@ -73,6 +73,11 @@ class Exchange:
     def __repr__(self) -> str:
         engine = self._grant.engine if self._grant else "-"
         return f"<Exchange {self._request.id} {self.state.value} engine={engine}>"
+
+    @property
+    def torn(self) -> bool:
+        """Whether nothing may be sent to the client between what it has got and what is to follow."""
+        return self.state is _RELAYING and self._pump.torn
 
     def begin(self) -> None:
         self._relay.dispatcher.submit(self._request, self)
@@ -351,12 +356,12 @@ class Exchange:
         engine = self._grant.engine if self._grant else "?"
         self._code = code
         self._close(outcome)
+        message = f"Engine {engine} {what}. The answer is not complete. Retry."
         if isinstance(self._pump, SsePump):
-            message = f"Engine {engine} {what}. The answer is not complete. Retry."
             self._client.send_body(self._pump.truncated(code, message, self._request.api))
             self._client.end_body(close=True)
         else:
-            self._client.abort()
+            self._client.break_off(error_body(code, message, self._request.api))
 
     def _leave(self, outcome: Outcome) -> None:
         if self.state is not _DONE:

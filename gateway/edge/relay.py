@@ -21,7 +21,8 @@ from gateway.edge.catalog import Catalog
 from gateway.edge.client import ClientConnection
 from gateway.edge.dispatcher import Dispatcher
 from gateway.edge.exchange import Exchange
-from gateway.edge.intake import Intake
+from gateway.edge.intake import Intake, Taken
+from gateway.edge.keepalive import APIS, Keepalive
 from gateway.edge.pools import Pools
 from gateway.edge.trace import refusal_record
 from gateway.edge.upstream import Pool
@@ -54,6 +55,7 @@ class Relay:
         pools: Pools,
         dialect: Callable[[str], Dialect],
         limits: LimitsConfig,
+        keepalive_s: float | None,
         echo_alias: bool,
         on_record: Callable[[Record], None],
         on_suspect: Callable[[str, Pool | None, OSError | None], None],
@@ -76,8 +78,10 @@ class Relay:
         self._wall_offset_s = wall_time_s - self.now()
         self._loop = loop
         self._log = log
+        self._keepalive_s = keepalive_s
         self._clients: set[ClientConnection] = set()
         self._exchanges: set[Exchange] = set()
+        self._keepalives: dict[Exchange, Keepalive] = {}
         self._hurried = False
         self._idle = asyncio.Event()
         self._idle.set()
@@ -163,6 +167,7 @@ class Relay:
 
     def closed(self, exchange: Exchange, record: Record) -> None:
         self._exchanges.discard(exchange)
+        self._keepalives.pop(exchange, None)
         if not self._exchanges:
             self._idle.set()
         self._tell(record)
@@ -238,11 +243,20 @@ class Relay:
     ) -> None:
         request_id = self._intake.request_id(incoming.headers)
         taken = self._intake.take(incoming, target, parameters, key, request_id)
-        exchange = Exchange(self, client, taken, key.name)
+        exchange = self._exchange(client, taken, key)
         client.exchange = exchange
         self._exchanges.add(exchange)
         self._idle.clear()
         exchange.begin()
+
+    def _exchange(self, client: ClientConnection, taken: Taken, key: Key) -> Exchange:
+        request = taken.request
+        if self._keepalive_s is None or not request.stream or request.api not in APIS:
+            return Exchange(self, client, taken, key.name)
+        keepalive = Keepalive(client, request, self._keepalive_s, self.now())
+        exchange = Exchange(self, keepalive, taken, key.name)
+        self._keepalives[exchange] = keepalive
+        return exchange
 
     def _tell(self, record: Record) -> None:
         """Whoever counts and logs must not be able to keep an answer from its client."""
@@ -259,6 +273,8 @@ class Relay:
             client.expired()
         for exchange in [it for it in self._exchanges if it.deadline <= now]:
             exchange.expired()
+        for keepalive in list(self._keepalives.values()):
+            keepalive.beat(now)
         self.pools.trim()
 
 

@@ -14,6 +14,7 @@ STATUS: dict[str, int] = {
     "rate_limited": 429,
     "engine_unreachable": 502,
     "engine_timeout": 504,
+    "engine_error": 502,
     "engine_truncated": 502,
     "queue_full": 503,
     "queue_timeout": 503,
@@ -69,8 +70,13 @@ def error_body(code: str, message: str, api: str, param: str | None = None) -> b
 
 def error_event(code: str, message: str, api: str) -> bytes:
     """The same as one server-sent event, for an answer whose status has already been sent."""
+    return as_event(error_body(code, message, api), api)
+
+
+def as_event(error: bytes, api: str) -> bytes:
+    """An error's JSON, on one line, as that event."""
     prefix = b"event: error\n" if api in ("messages", "responses") else b""
-    return prefix + b"data: " + error_body(code, message, api) + b"\n\n"
+    return prefix + b"data: " + error + b"\n\n"
 
 
 def retry_headers(retry_after_s: float) -> list[tuple[bytes, bytes]]:

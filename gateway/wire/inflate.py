@@ -88,6 +88,8 @@ class InflatingPump:
     Nothing can be written into it: neither another model's name nor the error that ends a stream.
     """
 
+    torn = True
+
     def __init__(self, encoding: bytes, *, stream: bool) -> None:
         self._inflater = Inflater(encoding)
         self._inner: JsonPump | SsePump = SsePump() if stream else JsonPump()

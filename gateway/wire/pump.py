@@ -58,6 +58,7 @@ class JsonPump:
         self.started = False
         self.failed: bytes | None = None
         self.whole = True
+        self.torn = False
         self._rename = _Renamer(alias) if alias else None
         self._pieces: list[bytes] = []
         self._size = 0
@@ -112,6 +113,11 @@ class SsePump:
     def any_event(self) -> bool:
         """Whether a complete data event has passed: before it, another engine may still be tried."""
         return self._events
+
+    @property
+    def torn(self) -> bool:
+        """Whether half of an event has passed: nothing may be put in its middle."""
+        return self._torn
 
     def feed(self, data: bytes) -> bytes:
         if self._is_plain and data.endswith(b"\n\n") and not _tells(data):
