@@ -291,6 +291,17 @@ def test_durations(file: Path, text: str, duration_s: float) -> None:
     assert loaded(file, f"{ONE_ENGINE}admission: {{max_wait: {text}}}\n").admission.max_wait_s == duration_s
 
 
+@pytest.mark.parametrize(
+    ("text", "interval_s"),
+    [("15s", 15.0), ("1", 1.0), ("2m", 120.0), ("off", None), ("no", None), ("", None)],
+)
+def test_the_interval_of_signs_of_life(file: Path, text: str, interval_s: float | None) -> None:
+    config = loaded(file, f"{ONE_ENGINE}admission: {{keepalive: {text}}}\n")
+    assert config.admission.keepalive_s == interval_s
+    file.write_text(json.dumps(redacted(config)))
+    assert load(file, {}).admission.keepalive_s == interval_s
+
+
 @pytest.mark.parametrize("text", ["-1s", "1d", "abc", "''", "1e3", "9" * 400, "[]"])
 def test_what_is_no_duration_is_refused(file: Path, text: str) -> None:
     (problem,) = problems(file, f"{ONE_ENGINE}limits: {{idle_timeout: {text}}}\n")
