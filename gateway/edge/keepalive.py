@@ -74,12 +74,12 @@ class Keepalive:
     def send_head(self, status: int, headers: list[Header], length: bytes | None) -> None:
         self._sent = True
         is_stream = (http1.header(headers, b"content-type") or b"").startswith(b"text/event-stream")
-        encoding = http1.header(headers, b"content-encoding") or b"identity"
         if not self._committed:
             self._committed = True
-            self._wanted = is_stream and encoding == b"identity"
+            self._wanted = is_stream
             self._client.send_head(status, headers, length)
             return
+        encoding = http1.header(headers, b"content-encoding") or b"identity"
         if encoding != b"identity":
             self._inflater = Inflater(encoding)
         if not is_stream or (self._inflater is not None and self._inflater.lost):

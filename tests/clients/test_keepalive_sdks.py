@@ -1,4 +1,4 @@
-"""The `openai` and `anthropic` SDKs on streams with `admission.keepalive`: the answer or the error, no more."""
+"""The `openai` and `anthropic` SDKs on streams with `admission.keepalive`: they see the answer or the error."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

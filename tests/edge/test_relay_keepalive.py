@@ -21,10 +21,10 @@ MESSAGES = "/v1/messages"
 RESPONSES = "/v1/responses"
 
 
-def alive(tmp_path, *engines, **sections):
+def alive(tmp_path, *engines, after_s=0.05, **sections):
     slots = sections.pop("slots", 1)
     entries = [it.entry(name=name, slots=slots) for name, it in zip("ab", engines, strict=False)]
-    return running(tmp_path, entries, change=with_keepalive(0.05), **sections)
+    return running(tmp_path, entries, change=with_keepalive(after_s), **sections)
 
 
 def ask(path=CHAT, *headers, version="1.1", stream=True):
@@ -71,7 +71,7 @@ async def committed(client, sign=SIGN):
 
 
 async def rest_of(client, sign=SIGN):
-    """What comes after further signs, and whether it came to its end."""
+    """What comes up to the answer's end, without further signs."""
     body = b""
     while piece := await client.chunk():
         body += piece
@@ -183,6 +183,33 @@ async def test_silence_in_the_middle_of_a_stream_is_bridged_under_the_engines_ow
         assert await client.chunk() == SIGN
         engine.handler.release.set()
         assert await rest_of(client) == event("b", "stop") + DONE
+
+
+async def test_a_stream_that_flows_gets_none(tmp_path, engine):
+    enough = asyncio.Event()
+
+    async def flow(call):
+        call.write(stream_head())
+        while not enough.is_set():
+            call.write(chunk(event("a")))
+            await asyncio.sleep(0.05)
+        call.write(chunk(DONE), END)
+
+    engine.handler = flow
+    async with (
+        alive(tmp_path, engine, slots=2, after_s=0.6) as gateway,
+        connect(gateway) as client,
+        connect(gateway) as other,
+    ):
+        client.send(ask())
+        await client.head()
+        engine.handler = hold
+        other.send(ask())
+        await committed(other)
+        assert await other.chunk() == SIGN
+        enough.set()
+        body = await rest_of(client, sign=DONE)
+        assert body == event("a") * body.count(b"data: ")
 
 
 @pytest.mark.parametrize("end", [b"\n\n", b"\r\n\r\n"])
@@ -435,6 +462,24 @@ async def test_another_engine_may_still_answer(tmp_path, failure):
             assert await the_record(gateway) == ("ok", 200, "")
 
 
+async def test_signs_go_on_while_another_engine_is_tried(tmp_path):
+    """The first engine's half event was dropped with it."""
+    async with raw_engine(complete) as a, raw_engine(complete) as b:
+        held = Held(complete)
+        handlers = iter((writes(stream_head(), chunk(b'data: {"choices": []}'), END), held))
+
+        async def handle(call):
+            await next(handlers)(call)
+
+        a.handler = b.handler = handle
+        async with alive(tmp_path, a, b) as gateway, connect(gateway) as client:
+            client.send(ask())
+            await committed(client)
+            assert (len(a.calls), len(b.calls)) == (1, 1)
+            held.release.set()
+            assert await rest_of(client) == STREAMED
+
+
 async def test_a_stream_that_breaks_off_ends_as_it_does_without_signs(tmp_path, engine):
     engine.handler = Held(writes(stream_head(), chunk(event("a")), close=True))
     async with alive(tmp_path, engine) as gateway, connect(gateway) as client:
@@ -580,6 +625,8 @@ async def test_a_json_answer_with_a_head_of_its_own_gets_none(tmp_path, engine):
         engine.handler, held = hold, engine.handler
         other.send(ask())
         await committed(other)
+        for _ in range(2):
+            assert await other.chunk() == SIGN
         held.release.set()
         assert head.headers["content-type"] == "application/json"
         assert await client.reader.readexactly(len(OK)) == OK
