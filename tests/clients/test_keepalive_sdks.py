@@ -1,4 +1,4 @@
-"""The `openai` and `anthropic` SDKs on streams with `admission.keepalive`: they see the answer or the error."""
+"""The `openai` and `anthropic` SDKs on streams with `admission.keepalive`: only the answer is seen."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
