@@ -26,11 +26,7 @@ _COMMENT = b": keepalive\n\n"
 _PING = b'event: ping\ndata: {"type":"ping"}\n\n'
 """Anthropic's own. Watchdogs of its clients count events, and a comment is none (jcode#976)."""
 
-_HEADERS = (
-    (b"content-type", b"text/event-stream"),
-    (b"cache-control", b"no-cache, no-transform"),
-    (b"x-accel-buffering", b"no"),
-)
+_KIND = (b"content-type", b"text/event-stream")
 
 
 class Keepalive:
@@ -132,7 +128,7 @@ class Keepalive:
 
     def _commit(self) -> None:
         self._committed = True
-        self._client.send_head(200, [(b"x-request-id", self._id), *_HEADERS], None)
+        self._client.send_head(200, [(b"x-request-id", self._id), _KIND, *http1.unbuffered(())], None)
 
     def _rewritten(self, data: bytes) -> bytes:
         """What can go out of an answer that has to be taken apart first."""
