@@ -188,7 +188,12 @@ class Gateway:
         self._shown = redacted(new)
         self._catalog.apply(new.models.aliases, new.models.alias_of)
         self._intake.apply(new.admission.max_wait_s, new.admission.priority_header)
-        self._relay.apply(_keyring(new), new.limits, echo_alias=new.models.echo_alias)
+        self._relay.apply(
+            _keyring(new),
+            new.limits,
+            echo_alias=new.models.echo_alias,
+            keepalive_s=new.admission.keepalive_s,
+        )
         self.dispatcher.configure(_queue_limits(new), new.routing.policy)
         self._change_engines(engines)
         if old.auth.keys and not new.auth.keys:

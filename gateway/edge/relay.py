@@ -88,11 +88,14 @@ class Relay:
         self._refused_connections = 0
         self._sweeper = loop.call_later(_SWEEP_S, self._sweep)
 
-    def apply(self, keyring: Keyring, limits: LimitsConfig, *, echo_alias: bool) -> None:
+    def apply(
+        self, keyring: Keyring, limits: LimitsConfig, *, echo_alias: bool, keepalive_s: float | None
+    ) -> None:
         """For requests from now on; those that have arrived go on with what they began with."""
         self._keyring = keyring
         self.limits = limits
         self.echo_alias = echo_alias
+        self._keepalive_s = keepalive_s
         for client in self._clients:
             client.limit_body(limits.max_body_bytes)
 

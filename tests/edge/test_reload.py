@@ -345,6 +345,17 @@ async def test_an_alias_that_is_added_is_known_at_once(tmp_path, engine):
         assert b'"model": "m"' in engine.calls[-1].body or b'"model":"m"' in engine.calls[-1].body
 
 
+async def test_signs_of_life_are_sent_from_the_next_request_on(tmp_path, engine):
+    engine.handler = hold
+    entry = engine.entry(slots=1)
+    async with reloadable(tmp_path, [entry]) as it, connect(it.running) as client:
+        changed = await it.change([entry], admission={"keepalive": "1s"})
+        assert changed == ["admission.keepalive: off -> 1s"]
+        client.send(ask("m", stream=True))
+        assert (await client.head()).status == 200
+        assert await client.chunk() == b": keepalive\n\n"
+
+
 async def test_limits_of_the_queue_hold_from_the_next_request_on(tmp_path, engine):
     engine.handler = hold
     entry = engine.entry(slots=1)
