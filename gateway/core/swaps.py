@@ -50,7 +50,7 @@ class Swaps:
         `uncached`: the share of it that is not there; `wanted`: what other waiting requests go on from.
         """
         displaced = self._displaced(engine, request, uncached, wanted, now)
-        return displaced is not _Displaced.NOTHING and not self._has_turn(engine, displaced, 0.0, now)
+        return displaced is not _NOTHING and not self._has_turn(engine, displaced, 0.0, now)
 
     def lets_in(
         self,
@@ -64,7 +64,7 @@ class Swaps:
     ) -> bool:
         """Not `keeps_out`, for a prompt that is granted then: if it takes a turn, that is noted."""
         displaced = self._displaced(engine, request, uncached, wanted, now)
-        if displaced is _Displaced.NOTHING:
+        if displaced is _NOTHING:
             return True
         if not self._has_turn(engine, displaced, waited_s, now):
             return False
@@ -85,14 +85,14 @@ class Swaps:
         self, engine: Engine, request: Request, uncached: float, wanted: Container[object], now: float
     ) -> "_Displaced":
         if not engine.leases or uncached < MOSTLY:
-            return _Displaced.NOTHING
+            return _NOTHING
         used_s = self._index.displaces(engine.name, uncached * request.prompt_bytes, wanted, now)
         if used_s is None:
-            return _Displaced.NOTHING
+            return _NOTHING
         if used_s == math.inf:
             return _Displaced.RUNNING
         likely = used_s > now or self.turns.return_share(now - used_s, now) >= LIKELY
-        return _Displaced.LIVE if likely else _Displaced.NOTHING
+        return _Displaced.LIVE if likely else _NOTHING
 
 
 class _Displaced(Enum):
@@ -102,3 +102,7 @@ class _Displaced(Enum):
     NOTHING = 0
     LIVE = 1
     RUNNING = 2
+
+
+# Looked up through its class a member costs 0.2 us on Python 3.11.
+_NOTHING = _Displaced.NOTHING
