@@ -7,6 +7,8 @@ from gateway.core.holds import PATIENCE_S, Hold, Returns
 from gateway.core.index import Index
 from gateway.core.request import Request
 
+_SLOTS = Residency.SLOTS
+
 
 class Keeper:
     def __init__(self, queue: Queue, index: Index, returns: Returns) -> None:
@@ -17,7 +19,7 @@ class Keeper:
     def keep_slot(self, engine: Engine, request: Request, model: str, lease: Lease, now: float) -> None:
         """`request` has ended well there; perhaps hold its slot."""
         blocks, width = request.blocks, lease.width
-        if engine.facts.residency is not Residency.SLOTS or not (blocks and width):
+        if engine.facts.residency is not _SLOTS or not (blocks and width):
             return
         self._returns.ended(blocks, now)
         firsts = self._queue.firsts(set(engine.facts.models))

@@ -22,6 +22,7 @@ MAX_PATIENCE_S = 30.0
 
 NOBODY: Mapping[str, int] = {}
 
+_ONLY = Route.ONLY
 _serving = attrgetter("draining", "health", "facts")
 _holds = attrgetter("holds")
 
@@ -143,7 +144,7 @@ class Placing:
 
     def _sole_choice(self, entry: Entry, engine: Engine, model: str) -> Choice:
         seen = self._see(entry, engine, model, self._index.version(engine.name), {})
-        return Choice(engine, model, seen, Route.ONLY, seen.resident_tokens)
+        return Choice(engine, model, seen, _ONLY, seen.resident_tokens)
 
     def looked_at(self, entry: Entry, engine: Engine) -> Choice:
         """`engine` for a request of which a `look` told it."""

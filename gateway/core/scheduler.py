@@ -25,7 +25,7 @@ from gateway.core.request import Decision, Grant, Outcome, Reason, Rejection, Re
 from gateway.core.router import Candidate, Policy
 from gateway.core.swaps import Swaps
 
-_OK = Outcome.OK
+_OK, _RETRY = Outcome.OK, Route.RETRY
 # Outcomes after which the engine may go on computing: we hung up on it.
 _HUNG_UP = {Outcome.CLIENT_DISCONNECT, Outcome.CLIENT_TIMEOUT, Outcome.ENGINE_TIMEOUT, Outcome.SHUTDOWN}
 
@@ -331,7 +331,7 @@ class Scheduler:
             key=request.key,
             engine=engine.name,
             model=it.model,
-            route=Route.RETRY if entry.attempts > 1 else it.route,
+            route=_RETRY if entry.attempts > 1 else it.route,
             attempt=entry.attempts,
             width=engine.width_here(request.width),
             predicted_tokens=seen.resident_tokens,

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 _TERMINAL_EVENT = frozenset(("chat", "completions", "messages", "responses"))
 _NO_USAGE = Usage()
+_NOTHING_READ = JsonPump()
 
 
 class State(Enum):
@@ -63,7 +64,7 @@ class Exchange:
         self._tells_cached = True
         self._connection: EngineConnection | None = None
         self._pool: Pool | None = None
-        self._pump: JsonPump | SsePump | InflatingPump = JsonPump()
+        self._pump: JsonPump | SsePump | InflatingPump = _NOTHING_READ
         self._stream = self._is_flowing = False
         self._early = b""
         self._connecting_at = 0.0
