@@ -226,8 +226,7 @@ class Engine:
 
     def end_holds(self, blocks: Sequence[int]) -> None:
         """The session of `blocks` has its next turn placed, here or elsewhere."""
-        if self.holds:
-            self.holds = [hold for hold in self.holds if not hold.is_for(blocks)]
+        self.holds = [hold for hold in self.holds if not hold.is_for(blocks)]
 
     def lease(self, key: int, width: int, prefill_tokens: int, now: float, *, prompt_tokens: int = 0) -> None:
         """Count a granted request in flight. `prefill_tokens` of its prompt are to be computed."""

@@ -342,7 +342,10 @@ class PooledCache:
         for run in self._running.values():
             if run.touched > oldest:
                 continue
-            _, branch = self._tree.find(run.blocks)
+            depth, branch = self._tree.find(run.blocks)
+            if branch is not None and not branch.ghosts:
+                # What goes on from a running prompt and has ended may go.
+                branch = self._tree.split(branch, depth)
             while branch is not None and branch.ghosts:
                 branch = branch.parent
             run.touched = recency.stamp + 1

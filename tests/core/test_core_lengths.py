@@ -63,6 +63,8 @@ def test_prompts_that_share_a_head_agree_on_it() -> None:
     it.learn(FIRST, 1600)
     other = (*HEAD, *range(300, 308))
     assert it.ruler(other, USUAL).tokens_at(8) == 800
+    # Where in a known prompt it leaves it nobody has counted: right to a half there, too.
+    assert it.ruler(other, USUAL).depths(800, 0) == (5, 15)
     it.learn(other, 1000)
     assert [it.ruler(other, USUAL).tokens_at(depth) for depth in (8, 12, 16)] == [800, 900, 1000]
     assert it.ruler(FIRST, USUAL).tokens_at(16) == 1600
@@ -70,6 +72,17 @@ def test_prompts_that_share_a_head_agree_on_it() -> None:
     short = (*HEAD, *range(400, 408))
     it.learn(short, 700)
     assert [it.ruler(short, USUAL).tokens_at(depth) for depth in (12, 16)] == [525, 700]
+
+
+def test_one_depth_may_be_asked_for_alone() -> None:
+    it = lengths()
+    it.learn(FIRST, 1600)
+    ruler = it.ruler((*HEAD, *range(300, 308)), USUAL)
+    for cached_tokens, unit in ((0, 0), (0, 16), (399, 0), (800, 0), (800, 128), (1600, 0)):
+        at_most = ruler.depths(cached_tokens, unit)[1]
+        assert [ruler.may_have(depth, cached_tokens, unit) for depth in range(17)] == [
+            depth <= at_most for depth in range(17)
+        ]
 
 
 @pytest.mark.parametrize("tokens", [1500, 1600])

@@ -100,3 +100,13 @@ def test_what_ends_well_was_used_until_then() -> None:
     assert cache.displaces(3, (), 9.0) == math.inf
     cache.end(1, 9.9)
     assert cache.displaces(3, (), 10.0) == 9.9
+
+
+def test_what_has_ended_may_go_though_it_goes_on_from_what_runs() -> None:
+    cache = PooledCache(6)
+    cache.begin(1, range(1), 1.0)
+    cache.begin(2, range(6), 2.0)
+    cache.confirm(2, 3.0)
+    cache.end(2, 4.0)
+    assert cache.displaces(5, (), 5.0) == 4.0
+    assert cache.displaces(6, (), 5.0) == math.inf
