@@ -21,6 +21,7 @@ from gateway.core.request import PRIORITY_NAMES, Record
 from gateway.core.scheduler import Limits, Scheduler
 from gateway.edge.accesslog import AccessLog
 from gateway.edge.admin import AdminDeps, make_app
+from gateway.edge.allocator import keep_freed_memory
 from gateway.edge.auth import Key, Keyring
 from gateway.edge.catalog import Catalog
 from gateway.edge.cors import connection_kind, relay_kind
@@ -333,6 +334,7 @@ class Gateway:
 
 async def run(config: Config, log: logging.Logger, log_format: str, file: ConfigFile | None = None) -> None:
     """Serve until SIGTERM or SIGINT; SIGHUP reloads `file`."""
+    keep_freed_memory(log)
     gateway = Gateway(config, log, log_format, file=file)
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()

@@ -90,7 +90,7 @@ class Recency:
         self.stamp += 1
         branch.stamp = self.stamp
         branch.used_s = self.now
-        if newer is ends and branch is not self.edge:
+        if newer is ends and branch is not self.edge and self.edge is not ends:
             return
         if newer is not branch:
             if branch is self.edge:

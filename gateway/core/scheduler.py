@@ -64,14 +64,8 @@ class Scheduler:
         self._want = dict.fromkeys(self.engines, 0)
         self._swaps = Swaps(self.index)
         self._pairing = Pairing(
-            self.queue,
-            self.entries,
-            self.engines,
-            self._placing,
-            self._swaps,
-            self._want,
-            self._commit,
-        )
+            self.queue, self.entries, self.engines, self._placing, self._swaps, self._want, self._commit
+        )  # fmt: skip
         self.fleet = Fleet(
             self.engines, self.queue, self.entries, self.index, self._placing, self._pairing, self._want
         )
@@ -158,9 +152,12 @@ class Scheduler:
         if not self.fleet.has(engine):
             self._release(entry, now)
             return self._step(self._pair(now))
-        if outcome is _OK:
-            self.index.delivered(engine, entry.request, grant, usage, now)
-        lease = self._release(entry, now)
+        try:
+            if outcome is _OK:
+                self.index.delivered(engine, entry.request, grant, usage, now)
+        finally:
+            # What an engine said must not be able to keep its slot.
+            lease = self._release(entry, now)
         if outcome is _OK:
             engine.alive(now)
             engine.learn(lease, usage, now)

@@ -64,8 +64,12 @@ class Dispatcher:
         return not mine
 
     def finish(self, key: int, outcome: Outcome, usage: Usage, *, reached: bool) -> None:
+        """Never fails: whoever calls has a client to look after."""
         self._applicants.pop(key, None)
-        self._apply(self.scheduler.finish(key, outcome, usage, self.now(), reached=reached))
+        try:
+            self._apply(self.scheduler.finish(key, outcome, usage, self.now(), reached=reached))
+        except Exception:
+            self._log.exception("the end of a request could not be taken to its end")
 
     def update(self, name: str, event: EngineEvent) -> None:
         self._apply(self.scheduler.update(name, event, self.now()))
@@ -117,7 +121,10 @@ class Dispatcher:
                 applicant.rejected(decision)
         except Exception as error:
             self._log.exception("a decision could not be carried out")
-            applicant.crashed(error)
+            try:
+                applicant.crashed(error)
+            except Exception:
+                self._log.exception("nor could its failure be told")
 
     def _arm(self) -> None:
         due = self.scheduler.next_deadline()

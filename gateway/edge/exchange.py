@@ -155,8 +155,9 @@ class Exchange:
         reader = connection.reader
         if self._is_flowing and not reader.complete:
             # Most of all calls: one more event of a stream that has begun.
-            self._client.send_now(self._pump.feed(reader.take()))
-            self._touch()
+            if data := reader.take():
+                self._client.send_now(self._pump.feed(data))
+                self._touch()
             return
         if self.state is _SENT and reader.status:
             self._head(reader.status, reader.headers)
@@ -230,20 +231,22 @@ class Exchange:
     def _head(self, status: int, headers: list[Header]) -> None:
         self._trace.answered_at = self._relay.now()
         self._status = status
-        if status in (429, 503) and self._try_elsewhere():
+        is_busy = status in (429, 503)
+        if is_busy and self._try_elsewhere():
             return
         kind = http1.header(headers, b"content-type") or b""
         encoding = http1.header(headers, b"content-encoding") or b"identity"
         self._stream = kind.startswith(b"text/event-stream")
         if encoding != b"identity":
             self._pump = InflatingPump(encoding, stream=self._stream)
-            self._send_head()
         elif self._stream:
             withhold = self._prepared is not None and self._prepared.withhold_usage
             self._pump = SsePump(withhold_usage=withhold, alias=self._echo())
             self.state = _HELD
         else:
             self._pump = JsonPump(self._echo() if status < 400 else None)
+        if is_busy or self.state is not _HELD:
+            # Of one that is busy there is no other to try any more, whatever follows.
             self._send_head()
 
     def _body(self, data: bytes) -> None:
@@ -298,18 +301,19 @@ class Exchange:
         """The engine failed before the client had a byte: another may be tried."""
         self.state = _WAITING
         self.deadline = float("inf")
-        self._status, self._early = 0, b""
+        self._status, self._early, self._pump = 0, b"", _NOTHING_READ
         self._relay.dispatcher.retry(self._request.key, reached=reached)
 
     def _try_elsewhere(self) -> bool:
         """The engine is too busy: whether another one will be tried. Its answer is dropped if so."""
-        connection, state, early, status = self._connection, self.state, self._early, self._status
+        held = connection, _, _, _, _ = (self._connection, self.state, self._early, self._status, self._pump)
         self._connection, self.state, self._early, self._status = None, _WAITING, b"", 0
+        self._pump = _NOTHING_READ
         if self._relay.dispatcher.decline(self._request.key):
             if connection is not None:
                 connection.abort()
             return True
-        self._connection, self.state, self._early, self._status = connection, state, early, status
+        self._connection, self.state, self._early, self._status, self._pump = held
         return False
 
     def _touch(self) -> None:
@@ -386,15 +390,8 @@ class Exchange:
         reached = self._trace.sent_at is not None
         self._relay.dispatcher.finish(self._request.key, outcome, usage, reached=reached)
         record = self._trace.record(
-            self._request,
-            self._grant,
-            usage,
-            outcome=outcome,
-            status=self._status,
-            code=self._code,
-            stream=self._stream,
-            key_name=self._key_name,
-            timestamp=self._relay.timestamp(),
+            self._request, self._grant, usage, outcome=outcome, status=self._status, code=self._code,
+            stream=self._stream, key_name=self._key_name, timestamp=self._relay.timestamp(),
             now=self._relay.now(),
-        )
+        )  # fmt: skip
         self._relay.closed(self, record)

@@ -265,7 +265,14 @@ class Pool:
         else:
             self._tune(connection)
             self._all.add(connection)
+            self._hand_over(connection, attempt)
+
+    def _hand_over(self, connection: EngineConnection, attempt: Attempt) -> None:
+        try:
             attempt.connected(connection)
+        except Exception as error:
+            self._loop.call_exception_handler({"message": "a call could not be sent", "exception": error})
+            attempt.crashed(error)
 
     @staticmethod
     def _tune(connection: EngineConnection) -> None:

@@ -4,7 +4,17 @@ from urllib.parse import unquote_plus
 
 # Google's API takes its key as `key`, RFC 6750 (section 2.3) a bearer token as `access_token`.
 _CREDENTIALS = frozenset(
-    ("key", "api_key", "api-key", "apikey", "x-api-key", "access_token", "auth_token", "token")
+    (
+        "key",
+        "api_key",
+        "api-key",
+        "apikey",
+        "x-api-key",
+        "access_token",
+        "auth_token",
+        "token",
+        "subscription-key",
+    )
 )
 
 

@@ -110,3 +110,18 @@ def test_what_has_ended_may_go_though_it_goes_on_from_what_runs() -> None:
     cache.end(2, 4.0)
     assert cache.displaces(5, (), 5.0) == 4.0
     assert cache.displaces(6, (), 5.0) == math.inf
+
+
+def test_what_is_asked_again_after_all_was_given_up_can_be_displaced() -> None:
+    cache = PooledCache(40)
+    cache.believed_blocks = 3
+    first, abandoned = (1, 2, 3), (11, 12, 13)
+    cache.begin(1, first, 1.0)
+    cache.confirm(1, 1.0)
+    cache.end(1, 1.0)
+    cache.begin(2, abandoned, 2.0)
+    cache.end(2, 3.0)
+    cache.begin(3, first, 4.0)
+    cache.confirm(3, 4.0)
+    cache.end(3, 4.0)
+    assert cache.displaces(3, (), 5.0) == 4.0

@@ -208,3 +208,36 @@ async def test_a_drained_engine_rejects_those_who_wait_for_it(dispatcher):
     assert waiting.told[0].reason is Reason.NO_READY_ENGINE
     dispatcher.drain("a", False)
     assert dispatcher.snapshot().engines[0].in_flight == 1
+
+
+async def test_an_end_that_fails_keeps_no_slot_and_reaches_nobody(dispatcher, monkeypatch, caplog):
+    first, second = Applicant(), Applicant()
+    dispatcher.submit(request(1), first)
+    dispatcher.submit(request(2), second)
+
+    def broken(*args):
+        raise ArithmeticError("a count")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(dispatcher.scheduler.index, "delivered", broken)
+        finish(dispatcher, 1)
+    assert "could not be taken to its end" in caplog.text
+    assert dispatcher.scheduler.engines["a"].in_flight == 0
+    dispatcher.update("a", Probed(probe=Probe.OK))
+    assert [type(it) for it in second.told] == [Grant]
+
+
+async def test_an_applicant_that_cannot_even_crash_keeps_no_decision_from_others(dispatcher, caplog):
+    class Broken(Applicant):
+        def crashed(self, error) -> None:
+            raise error
+
+    def fail(grant):
+        raise ArithmeticError("a head")
+
+    dispatcher.submit(request(1), Broken(fail))
+    assert "nor could its failure be told" in caplog.text
+    finish(dispatcher, 1)
+    last = Applicant()
+    dispatcher.submit(request(2), last)
+    assert [type(it) for it in last.told] == [Grant]

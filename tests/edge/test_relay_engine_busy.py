@@ -1,6 +1,10 @@
+import asyncio
+
 import pytest
 from failing import OK, STREAMED, ask, calls_of, first_does, no_lease_is_left
-from raw_engine import DONE, END, answers, chunk, event, stream_head, whole
+from harness import chat, running
+from raw_client import connect, request
+from raw_engine import DONE, END, answers, chunk, event, raw_engine, stream_head, whole
 
 BUSY_JSON = b'{"error": {"message": "busy"}}'
 BUSY = [
@@ -72,3 +76,34 @@ async def test_an_overload_after_a_token_stays_where_it_is(gateway, pair):
     first_does(pair, answers(stream_head(), chunk(event("a")), chunk(OVERLOAD), END))
     assert (await ask(gateway, True)).body == event("a") + OVERLOAD
     assert calls_of(pair) == 1
+
+
+BUSY_STREAM = stream_head().replace(b"200 OK", b"503 Service Unavailable")
+BUSY_EVENT = b'data: {"error":{"message":"server busy","code":503}}\n\n'
+
+
+async def test_a_busy_stream_that_nobody_else_can_take_is_passed_on(tmp_path):
+    handler = answers(BUSY_STREAM, chunk(BUSY_EVENT), END)
+    async with (
+        raw_engine(handler) as engine,
+        running(tmp_path, [engine.entry()]) as gateway,
+        connect(gateway) as client,
+    ):
+        client.send(request(chat("hi", model="m", stream=True)))
+        answer = await client.answer()
+        assert (answer.status, answer.body, answer.ended) == (503, BUSY_EVENT, True)
+
+
+async def test_a_busy_stream_that_is_lost_before_an_event_still_ends(tmp_path):
+    async def handler(call):
+        call.write(BUSY_STREAM)
+        await asyncio.sleep(0)
+        call.close()
+
+    async with (
+        raw_engine(handler) as engine,
+        running(tmp_path, [engine.entry()]) as gateway,
+        connect(gateway) as client,
+    ):
+        client.send(request(chat("hi", model="m", stream=True)))
+        assert (await client.answer()).status == 503
