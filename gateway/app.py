@@ -28,6 +28,7 @@ from gateway.edge.cors import connection_kind, relay_kind
 from gateway.edge.dispatcher import Dispatcher
 from gateway.edge.explain import explain
 from gateway.edge.intake import Intake
+from gateway.edge.listener import Listener
 from gateway.edge.metrics import Metrics
 from gateway.edge.pools import Pools
 from gateway.edge.prober import Prober
@@ -41,7 +42,6 @@ from gateway.engines.base import Dialect
 from gateway.engines.registry import dialect_for
 
 _FLUSH_S = 0.2
-_BACKLOG = 4096
 _FIRST_PROBE_S = 2.0
 _PROBE_S = {Health.READY: 2.0, Health.BUSY: 1.0}
 _PROBE_ABSENT_S = 0.5
@@ -121,7 +121,7 @@ class Gateway:
         """
         await self._reloader.close()
         await self._relay.drain(self.grace_s)
-        self._server.close()
+        self._listener.close()
         await self._prober.close()
         self._relay.close()
         self.dispatcher.close()
@@ -225,15 +225,11 @@ class Gateway:
 
     async def _open_ports(self, loop: asyncio.AbstractEventLoop) -> None:
         config = self._config
-        self._server = await loop.create_server(
-            partial(connection_kind(self._relay), self._relay),
-            config.listen.host,
-            config.listen.port,
-            backlog=_BACKLOG,
-            **listener_options(config),
-        )
+        accepted = partial(connection_kind(self._relay), self._relay)
+        self._listener = Listener(accepted, loop, self._log, **listener_options(config))
+        await self._listener.open(config.listen.host, config.listen.port)
         self.scheme = "https" if config.tls.cert else "http"
-        self.listen = _name(self._server.sockets[0].getsockname())
+        self.listen = _name(self._listener.address)
         token = config.admin_token.get_secret_value() if config.admin_token else None
         deps = AdminDeps(
             snapshot=self.dispatcher.snapshot,

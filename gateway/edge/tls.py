@@ -7,7 +7,7 @@ from gateway.config import Config
 
 
 def listener_options(config: Config) -> dict[str, Any]:
-    """For asyncio's `create_server`; none without `tls`. Raises `TlsProblem`."""
+    """For `Listener`; none without `tls`. Raises `TlsProblem`."""
     context = config.tls.context
     if context is None:
         return {}
