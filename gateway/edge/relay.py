@@ -1,7 +1,7 @@
 """The data plane's front: what each request is, who may send it, and where it goes.
 
 Not an aiohttp handler: a bare `Protocol` with llhttp relays several times the requests of one that does as
-little (`benchmarks/hot_path.py`; the README has the figures).
+little (`benchmarks/hot_path.py`; docs/architecture.md has the figures).
 """
 
 import asyncio
