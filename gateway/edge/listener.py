@@ -1,6 +1,7 @@
 """The API port's listening sockets."""
 
 import asyncio
+import errno
 import logging
 import socket
 from collections.abc import Callable
@@ -10,6 +11,9 @@ BACKLOG = 4096
 
 _AT_ONCE = 256
 """Connections taken in one turn of the loop: more wait for the next, so that those that are open go on."""
+
+_NOT_HERE = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
+"""`localhost` is often ::1 too where there is no IPv6."""
 
 _BREATH_S = 0.5
 """How long nothing is accepted after the process ran out of files."""
@@ -38,14 +42,20 @@ class Listener:
         self._opening: set[asyncio.Task[None]] = set()
 
     async def open(self, host: str, port: int) -> None:
-        """Listen on every address of `host`. Raises `OSError` where one of them cannot be had."""
+        """Listen on every address of `host` that this machine has. Raises `OSError` where there is none, or
+        one is taken."""
         found = await self._loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        try:
-            for family, *_, address in dict.fromkeys(found):
+        missing: OSError | None = None
+        for family, *_, address in dict.fromkeys(found):
+            try:
                 self._sockets.append(_listening(family, address))
-        except OSError as error:
-            self.close()
-            raise OSError(error.errno, f"cannot listen on {host} port {port}: {error.strerror}") from None
+            except OSError as error:
+                missing = error
+                if error.errno not in _NOT_HERE:
+                    self.close()
+                    break
+        if missing is not None and not self._sockets:
+            raise OSError(missing.errno, f"cannot listen on {host} port {port}: {missing.strerror}")
         for sock in self._sockets:
             self._loop.add_reader(sock.fileno(), self._accept, sock)
 

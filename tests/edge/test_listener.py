@@ -78,6 +78,23 @@ async def test_every_address_of_a_name_is_listened_on(listener, monkeypatch):
     assert [it.getsockname()[0] for it in listener._sockets] == ["127.0.0.1", "127.0.0.2"]
 
 
+@pytest.mark.parametrize(("others", "works"), [(["127.0.0.1"], True), ([], False)])
+async def test_an_address_that_this_machine_has_not_is_passed_over_if_there_is_another(
+    listener, monkeypatch, others, works
+):
+    async def found(host, port, **options):
+        # Kept for documentation (RFC 5737): nobody has it.
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (it, port)) for it in ("192.0.2.1", *others)]
+
+    monkeypatch.setattr(listener, "_loop", Wrapped(asyncio.get_running_loop(), getaddrinfo=found))
+    if works:
+        await listener.open("some.example", 0)
+        assert listener.address[0] == "127.0.0.1"
+    else:
+        with pytest.raises(OSError, match="cannot listen on some.example port 0: "):
+            await listener.open("some.example", 0)
+
+
 async def test_an_address_that_is_taken_is_named(listener):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
