@@ -91,7 +91,7 @@ async def test_an_address_that_this_machine_has_not_is_passed_over_if_there_is_a
         await listener.open("some.example", 0)
         assert listener.address[0] == "127.0.0.1"
     else:
-        with pytest.raises(OSError, match="cannot listen on some.example port 0: "):
+        with pytest.raises(OSError, match=r"cannot listen on some\.example port 0: "):
             await listener.open("some.example", 0)
 
 
