@@ -247,7 +247,8 @@ class ClientConnection(asyncio.Protocol):
             if reader.wants_continue and self._transport is not None:
                 reader.wants_continue = False
                 self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-            if fresh or not reader.in_head:
+            # Endless while the request before it was served.
+            if fresh or not reader.in_head or self.deadline == float("inf"):
                 self.deadline = self._relay.now() + self._relay.limits.header_timeout_s
 
     def _next(self) -> None:
@@ -274,7 +275,12 @@ class ClientConnection(asyncio.Protocol):
             self._serving = False
         if self._incoming is None and not self._closing:
             limits = self._relay.limits
-            patience_s = limits.write_timeout_s if self.paused else limits.keepalive_timeout_s
+            patience_s = limits.keepalive_timeout_s
+            if self.paused:
+                patience_s = limits.write_timeout_s
+            elif self._reader.reading:
+                # The next request has begun to come behind the last.
+                patience_s = limits.header_timeout_s
             self.deadline = self._relay.now() + patience_s
 
     def _keep(self, data: bytes) -> None:

@@ -5,6 +5,7 @@ import pytest
 from harness import chat, running, until
 from raw_client import connect, request
 from raw_engine import DONE, END, chunk, event, raw_engine, seen, stream_head, whole
+from silent import Held
 
 OK = b'{"ok":1}'
 SHORT = "300ms"
@@ -146,6 +147,21 @@ async def test_a_request_that_does_not_arrive_is_refused(tmp_path, engine, sent)
         assert await client.closed()
         outcome, status, _ = await the_only_record(gateway)
         assert (outcome, status) == ("invalid", 400)
+
+
+@pytest.mark.parametrize("more", [b"", b"v1/chat/completions HTTP/1.1\r\nhost: gat"])
+async def test_half_a_request_behind_one_that_is_served_is_not_waited_for_either(tmp_path, engine, more):
+    engine.handler = held = Held(complete)
+    async with limited(tmp_path, engine, header_timeout=SHORT) as gateway, connect(gateway) as client:
+        await client.send_all(ask("first") + b"POST /")
+        await seen(engine)
+        await client.send_all(more)
+        held.release.set()
+        assert (await client.answer()).status == 200
+        answer = await client.answer()
+        assert (answer.status, answer.error["code"]) == (400, "invalid_request")
+        assert "limits.header_timeout" in answer.error["message"]
+        assert await client.closed()
 
 
 async def test_a_body_that_keeps_coming_is_waited_for(tmp_path, engine):
