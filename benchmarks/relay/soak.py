@@ -16,7 +16,6 @@ import json
 import os
 import re
 import signal
-import socket
 import statistics
 import subprocess
 import sys
@@ -28,6 +27,8 @@ from pathlib import Path
 
 import uvloop
 from load import Load
+
+from gateway.sim.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 SLOTS, KV_TOKENS, SESSIONS = 48, 400_000, 150
@@ -41,12 +42,6 @@ FRESH, REPEATED = 10**9, 300
 """Different conversations. In a short run they come again, since tables of what was seen are not full yet."""
 _BAD = re.compile(rb"\bERROR\b|Traceback|[Ee]xception|\bCRITICAL\b")
 _COLUMNS = "    time  req/s      sent        ok refused  cut  left  in flight  queued  RSS MB"
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
 
 
 class Gateway:

@@ -16,8 +16,6 @@ from gateway.config._rules import report_conflicts
 from gateway.config._source import Source
 
 _ENGINE_OPTIONS = ("name", "kind", "slots", "kv_tokens", "api_key", "ca")
-_MAX_SHOWN = 100
-_SECRET_KEYS = frozenset({"api_key", "admin_token", "sha256", "key"})
 _MESSAGES = {
     "missing": "is required",
     "bool_parsing": "use true or false",
@@ -127,7 +125,7 @@ def _message(source: Source, error: Mapping[str, Any]) -> str:
         message = str(reason)
     else:
         message = _MESSAGES.get(kind) or str(error["msg"]).replace("Input should be", "should be")
-    shown = _shown(source, path, value)
+    shown = source.shown(path, value)
     return f"{message} (got {shown})" if shown and kind != "missing" else message
 
 
@@ -137,17 +135,3 @@ def _unknown_key(path: Path) -> str:
     if close:
         return f"unknown key; did you mean {close[0]}?"
     return f"unknown key; known here: {', '.join(known)}"
-
-
-def _shown(source: Source, path: Path, value: object) -> str | None:
-    """`value` as a message may show it: never a credential, nor what the environment holds."""
-    if _SECRET_KEYS.intersection(path):
-        return None
-    if path in source.written:
-        return f"the value of {source.written[path]}"
-    if isinstance(value, list) and all(isinstance(item, str) for item in value):
-        below = [(*path, index) for index in range(len(value))]
-        return None if source.written.keys() & below else f"[{', '.join(value)}]"[:_MAX_SHOWN]
-    if not isinstance(value, str | int | float):
-        return None
-    return repr(re.sub(r"//.*@", "//...@", str(value)))[:_MAX_SHOWN]

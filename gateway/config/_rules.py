@@ -13,7 +13,6 @@ from gateway.config._units import Address, parse_address
 
 _Item = Mapping[str, Any]
 
-_MAX_SHOWN = 100
 _CHAINED = "points at another alias, and aliases are followed once; name the model"
 _ITSELF = "a served model goes before an alias of its name; give the pool another name"
 
@@ -119,18 +118,12 @@ def _problem_of(source: Source, at: Path, make: Callable[[], object]) -> Iterato
         make()
     except TlsProblem as problem:
         path = (*at, problem.key)
-        # Somebody may have pasted the private key where its path should be.
-        shown = "" if problem.key == "key" else f" (got {_shown(source, path)})"
-        yield path, f"{problem}{shown}"
-
-
-def _shown(source: Source, path: Path) -> str:
-    if path in source.written:
-        return f"the value of {source.written[path]}"
-    value: Any = source.data
-    for part in path:
-        value = value[part]
-    return repr(value)[:_MAX_SHOWN]
+        value: Any = source.data
+        for part in path:
+            value = value[part]
+        # Nothing of `tls.key`: somebody may have pasted the private key where its path should be.
+        shown = source.shown(path, value)
+        yield path, f"{problem} (got {shown})" if shown else str(problem)
 
 
 def _is_alias(model: object, aliases: _Item) -> bool:

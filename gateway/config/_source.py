@@ -19,6 +19,8 @@ _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^{}$]*))?\}")
 # Far above any real configuration: stops aliases that contain themselves or multiply.
 _MAX_DEPTH = 16
 _MAX_NODES = 20_000
+_MAX_SHOWN = 100
+_SECRET_KEYS = frozenset({"api_key", "admin_token", "sha256", "key"})
 
 
 def expand(text: str, env: Mapping[str, str]) -> str:
@@ -67,6 +69,19 @@ class Source:
         )
         source, found_line = place or (self.name, None)
         self.problems.append(Problem(key_of(path), message, source, line or found_line))
+
+    def shown(self, path: Path, value: object) -> str | None:
+        """`value` as a message may show it: never a credential, nor what the environment holds."""
+        if _SECRET_KEYS.intersection(path):
+            return None
+        if path in self.written:
+            return f"the value of {self.written[path]}"
+        if isinstance(value, list) and all(isinstance(item, str) for item in value):
+            below = [(*path, index) for index in range(len(value))]
+            return None if self.written.keys() & below else f"[{', '.join(value)}]"[:_MAX_SHOWN]
+        if not isinstance(value, str | int | float):
+            return None
+        return repr(re.sub(r"//.*@", "//...@", str(value)))[:_MAX_SHOWN]
 
     def text(self, path: Path, text: str) -> str | None:
         """`text` expanded; None, and a problem, where that fails."""

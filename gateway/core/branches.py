@@ -86,19 +86,15 @@ class Recency:
 
     def touch(self, branch: Branch) -> None:
         """Make a branch, new or known, the most recently used; all of it is believed."""
-        ends, newer, older = self._ends, branch.newer, branch.older
         self.stamp += 1
         branch.stamp = self.stamp
         branch.used_s = self.now
-        if newer is ends and branch is not self.edge and self.edge is not ends:
+        if branch.newer is self._ends and self.edge not in (branch, self._ends):
             return
-        if newer is not branch:
-            if branch is self.edge:
-                self.edge = newer
-            older.newer, newer.older = newer, older
-        branch.older, branch.newer = ends.older, ends
-        ends.older.newer = ends.older = branch
-        if self.edge is ends:
+        if branch.newer is not branch:
+            self.remove(branch)
+        self._insert(branch, self._ends)
+        if self.edge is self._ends:
             self.edge = branch
 
     def remove(self, branch: Branch) -> None:

@@ -307,14 +307,15 @@ class Engine:
 
     def restarted(self) -> None:
         self.restarts += 1
-        self.report = self.report_at = None
-        self.foreign = self._foreign_before = 0
-        self.holds = []
-        self._warm(0)
+        self._forget()
 
     def leave(self) -> None:
         """It was removed: what runs goes on, and nobody asks it any more."""
         self.draining = True
+        self._forget()
+
+    def _forget(self) -> None:
+        """What it reported, and whoever used it beside what runs."""
         self.report = self.report_at = None
         self.foreign = self._foreign_before = 0
         self.holds = []

@@ -121,12 +121,8 @@ class Ruler:
         span = self._span_at(depth)
         if span is None:
             return depth * self._usual_tokens
-        is_passed = span.is_passed_by(self._blocks)
-        if depth <= span.end and (is_passed or depth <= self._deepest * STRIDE):
-            return span.tokens_at(depth)
-        known = span.end if is_passed else self._deepest * STRIDE
-        tokens = span.tokens_at(known)
-        return tokens + (depth - known) * tokens / known
+        known = self._known(span, span.is_passed_by(self._blocks), depth)
+        return _extended(span.tokens_at(known), known, depth)
 
     def may_have(self, depth: int, cached_tokens: int, unit_tokens: int) -> bool:
         """Whether an engine that reports `cached_tokens` may have had the first `depth` blocks: those of
@@ -147,16 +143,21 @@ class Ruler:
         if span is None:
             return _within(depth * self._usual_tokens, 0.0)
         is_passed = span.is_passed_by(self._blocks)
-        if depth <= span.end and (is_passed or depth <= self._deepest * STRIDE):
-            estimate, least, most = _within(span.tokens_at(depth), span.sure_tokens)
-            if not is_passed:
-                return estimate, least, most
-            rest = span.end_tokens - estimate
-            least = max(least, span.end_tokens - (1.0 + VARIES) * rest)
-            return estimate, least, min(most, span.end_tokens - (1.0 - VARIES) * rest)
-        known = span.end if is_passed else self._deepest * STRIDE
+        known = self._known(span, is_passed, depth)
         tokens = span.tokens_at(known)
-        return _within(tokens + (depth - known) * tokens / known, tokens if is_passed else span.sure_tokens)
+        if known < depth:
+            sure_tokens = tokens if is_passed else span.sure_tokens
+            return _within(_extended(tokens, known, depth), sure_tokens)
+        estimate, least, most = _within(tokens, span.sure_tokens)
+        if not is_passed:
+            return estimate, least, most
+        rest = span.end_tokens - estimate
+        least = max(least, span.end_tokens - (1.0 + VARIES) * rest)
+        return estimate, least, min(most, span.end_tokens - (1.0 - VARIES) * rest)
+
+    def _known(self, span: Span, is_passed: bool, depth: int) -> int:
+        """How much of the first `depth` blocks the span tells; what is deeper is extended from there."""
+        return min(depth, span.end if is_passed else self._deepest * STRIDE)
 
     def _span_at(self, depth: int) -> Span | None:
         span = self._span(-(-depth // STRIDE))
@@ -172,6 +173,11 @@ class Ruler:
 
 def _within(estimate: float, sure: float) -> tuple[float, float, float]:
     return estimate, sure + (1.0 - VARIES) * (estimate - sure), sure + (1.0 + VARIES) * (estimate - sure)
+
+
+def _extended(tokens: float, known: int, depth: int) -> float:
+    """The length of `depth` blocks in the ratio of the `tokens` of the first `known`."""
+    return tokens + (depth - known) * tokens / known
 
 
 def _last(count: int, holds: Callable[[int], bool]) -> int:

@@ -44,7 +44,7 @@ class Placing:
 
     def entry(self, request: Request, turn: int, now: float = 0.0) -> Entry:
         made = Entry(request, turn, now, request.models)
-        kept = self._affinity.model_of(request) if request.pool else None
+        kept = self._affinity.model_of(request)
         if kept is not None:
             made.models = (kept,)
             self.widen(made)
@@ -65,8 +65,7 @@ class Placing:
 
     def placed(self, entry: Entry, model: str) -> None:
         """The request was granted an engine that is asked for `model`."""
-        if entry.request.pool:
-            self._affinity.placed(entry.request, model)
+        self._affinity.placed(entry.request, model)
 
     def may_keep_out(self, request: Request) -> bool:
         """Whether it may be made to wait for room in an engine's cache (`swaps`)."""

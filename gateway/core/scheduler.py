@@ -237,8 +237,7 @@ class Scheduler:
         """When `tick` is due, at the latest."""
         due = earlier(self.queue.next_deadline(), self._pairing.due)
         for engine in self.engines.values():
-            if engine.cooling or engine.holds:
-                due = earlier(due, engine.next_deadline())
+            due = earlier(due, engine.next_deadline())
         return due
 
     def retry_after_s(self) -> float:

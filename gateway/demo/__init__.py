@@ -21,8 +21,9 @@ from gateway.app import Gateway
 from gateway.core.engine import Health
 from gateway.demo import recipes, report
 from gateway.demo.agents import Played, Size, Target, play
-from gateway.demo.fleet import EngineProcess, find_running, fleet, is_free
+from gateway.demo.fleet import EngineProcess, find_running, fleet
 from gateway.demo.recipes import DemoError, Recipe
+from gateway.sim.ports import is_free
 
 API_PORT, ADMIN_PORT = 8900, 8901
 _KNOWN_S = 30.0

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import os
 import signal
-import socket
 import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import BinaryIO
 import aiohttp
 
 from gateway.demo.recipes import DemoError, Recipe, find
+from gateway.sim.ports import free_port
 
 _READY_S = 120.0
 """A cold disk reads the model in this time."""
@@ -147,21 +147,3 @@ async def _start(recipe: Recipe, name: str, logs: Path) -> EngineProcess:
 def _opened(log: Path) -> BinaryIO:
     log.parent.mkdir(parents=True, exist_ok=True)
     return log.open("wb")
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-def is_free(port: int) -> bool:
-    """Whether the port can be listened on at 127.0.0.1."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True

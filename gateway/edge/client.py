@@ -247,8 +247,7 @@ class ClientConnection(asyncio.Protocol):
             if reader.wants_continue and self._transport is not None:
                 reader.wants_continue = False
                 self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-            # Endless while the request before it was served.
-            if fresh or not reader.in_head or self.deadline == float("inf"):
+            if fresh or not reader.in_head:
                 self.deadline = self._relay.now() + self._relay.limits.header_timeout_s
 
     def _next(self) -> None:
@@ -265,7 +264,7 @@ class ClientConnection(asyncio.Protocol):
                     data, self._ahead = self._ahead, b""
                     self._serving = False
                     self._feed(data)
-                    return
+                    break
                 self.deadline = float("inf")
                 incoming = self._incoming = self._reader.ready.popleft()
                 self._relay.serve(self, incoming)

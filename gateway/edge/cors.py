@@ -7,12 +7,11 @@ and without them no request pays for it.
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import Any
-from urllib.parse import unquote
 
 from gateway.core.call import Header
 from gateway.edge.client import ClientConnection
-from gateway.edge.relay import Relay
-from gateway.wire import http1, paths
+from gateway.edge.relay import Relay, target_of
+from gateway.wire import http1
 from gateway.wire.reader import Incoming
 
 EXPOSED = (
@@ -44,7 +43,7 @@ class Cors:
 
     def preflight(self, incoming: Incoming) -> list[Header] | None:
         """The answer's headers if `incoming` asks for leave and may have it."""
-        if incoming.method != b"OPTIONS" or not _is_api(incoming.url):
+        if incoming.method != b"OPTIONS" or target_of(incoming.url.partition(b"?")[0]) is None:
             return None
         method = http1.header(incoming.headers, b"access-control-request-method")
         allowed = self._allowed(incoming)
@@ -72,10 +71,6 @@ class Cors:
         if origin in self._origins:
             return [(b"access-control-allow-origin", origin), _CREDENTIALS]
         return []
-
-
-def _is_api(url: bytes) -> bool:
-    return paths.target(unquote(url.decode("latin-1").partition("?")[0], errors="replace")) is not None
 
 
 class CorsRelay(Relay):

@@ -20,6 +20,7 @@ from gateway.edge.upstream import EngineConnection, Pool
 from gateway.wire import http1
 from gateway.wire.errors import error_body, retry_headers, status_of
 from gateway.wire.inflate import InflatingPump
+from gateway.wire.paths import STREAMING
 from gateway.wire.pump import JsonPump, SsePump, is_overload
 
 if TYPE_CHECKING:
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from gateway.edge.keepalive import Receiver
     from gateway.edge.relay import Relay
 
-_TERMINAL_EVENT = frozenset(("chat", "completions", "messages", "responses"))
 _NO_USAGE = Usage()
 _NOTHING_READ = JsonPump()
 
@@ -234,9 +234,8 @@ class Exchange:
         is_busy = status in (429, 503)
         if is_busy and self._try_elsewhere():
             return
-        kind = http1.header(headers, b"content-type") or b""
         encoding = http1.header(headers, b"content-encoding") or b"identity"
-        self._stream = kind.startswith(b"text/event-stream")
+        self._stream = http1.is_event_stream(headers)
         if encoding != b"identity":
             self._pump = InflatingPump(encoding, stream=self._stream)
         elif self._stream:
@@ -274,7 +273,7 @@ class Exchange:
             self._client.flush()
         rest = pump.end()
         broke_off = (
-            self._request.api in _TERMINAL_EVENT and self._status < 400 and not pump.whole and not pump.failed
+            self._request.api in STREAMING and self._status < 400 and not pump.whole and not pump.failed
         )
         if self.state is _HELD:
             if broke_off and not pump.started:

@@ -19,9 +19,6 @@ from gateway.wire.pump import MAX_JSON_BYTES
 if TYPE_CHECKING:
     from gateway.edge.client import ClientConnection
 
-APIS = frozenset(("chat", "completions", "responses", "messages"))
-"""Those whose answers are server-sent events."""
-
 _COMMENT = b": keepalive\n\n"
 _PING = b'event: ping\ndata: {"type":"ping"}\n\n'
 """Anthropic's own. Watchdogs of its clients count events, and a comment is none (jcode#976)."""
@@ -69,7 +66,7 @@ class Keepalive:
 
     def send_head(self, status: int, headers: list[Header], length: bytes | None) -> None:
         self._sent = True
-        is_stream = (http1.header(headers, b"content-type") or b"").startswith(b"text/event-stream")
+        is_stream = http1.is_event_stream(headers)
         if not self._committed:
             self._committed = True
             self._wanted = is_stream

@@ -22,7 +22,7 @@ from gateway.edge.client import ClientConnection
 from gateway.edge.dispatcher import Dispatcher
 from gateway.edge.exchange import Exchange
 from gateway.edge.intake import Intake, Taken
-from gateway.edge.keepalive import APIS, Keepalive
+from gateway.edge.keepalive import Keepalive
 from gateway.edge.pools import Pools
 from gateway.edge.trace import refusal_record
 from gateway.edge.upstream import Pool
@@ -124,7 +124,7 @@ class Relay:
     def serve(self, client: ClientConnection, incoming: Incoming) -> None:
         """One whole request. Answers at once, or opens an exchange that does."""
         path, _, parameters = incoming.url.partition(b"?")
-        target = _target(path)
+        target = target_of(path)
         try:
             if target is None:
                 path_text = paths.origin_form(path.decode("latin-1"))
@@ -141,7 +141,7 @@ class Relay:
 
     def refuse(self, client: ClientConnection, incoming: Incoming, refusal: BadRequest) -> None:
         """Answer with the gateway's own error and count it, once."""
-        target = _target(incoming.url.partition(b"?")[0]) if incoming.url else None
+        target = target_of(incoming.url.partition(b"?")[0]) if incoming.url else None
         api = target.api if target is not None else "other"
         status = status_of(refusal.code, api)
         request_id = self._intake.request_id(incoming.headers)
@@ -254,7 +254,7 @@ class Relay:
 
     def _exchange(self, client: ClientConnection, taken: Taken, key: Key) -> Exchange:
         request = taken.request
-        if self._keepalive_s is None or not request.stream or request.api not in APIS:
+        if self._keepalive_s is None or not request.stream or request.api not in paths.STREAMING:
             return Exchange(self, client, taken, key.name)
         keepalive = Keepalive(client, request, self._keepalive_s, self.now())
         exchange = Exchange(self, keepalive, taken, key.name)
@@ -292,5 +292,6 @@ def _second(since_epoch_s: int) -> str:
 
 
 @lru_cache(maxsize=128)
-def _target(path: bytes) -> paths.Target | None:
+def target_of(path: bytes) -> paths.Target | None:
+    """What a raw path asks for, if it is one of ours."""
     return paths.target(unquote(paths.origin_form(path.decode("latin-1")), errors="replace"))

@@ -127,11 +127,11 @@ class EngineConnection(asyncio.Protocol):
         self.attempt = None
         # An engine that answered without reading the request to its end may never read the next one.
         keep = self.reader.keep_alive and self.all_written and self.usable
-        content_type = http1.header(self.reader.headers, b"content-type") or b""
+        streamed = http1.is_event_stream(self.reader.headers)
         self.reader.reset()
         if keep:
             self.resume_reading()
-            self._pool.keep(self, streamed=content_type.startswith(b"text/event-stream"))
+            self._pool.keep(self, streamed=streamed)
         else:
             self.abort()
 

@@ -36,9 +36,13 @@ def header(headers: Iterable[Header], name: bytes) -> bytes | None:
     return None
 
 
+def is_event_stream(headers: Iterable[Header]) -> bool:
+    return (header(headers, b"content-type") or b"").startswith(b"text/event-stream")
+
+
 def has_token(value: bytes, token: bytes) -> bool:
     """Whether the comma-separated `value` of a header holds `token`, in any case."""
-    return token in value.lower() and token in (part.strip() for part in value.lower().split(b","))
+    return token in (part.strip() for part in value.lower().split(b","))
 
 
 def is_listed(headers: Iterable[Header], name: bytes, token: bytes) -> bool:

@@ -22,6 +22,8 @@ _GET = frozenset(("models", "healthz", "readyz", ""))
 _AUTHORITY = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/]*")
 _PLAIN = "/:@!$&'()*+,;="
 APIS = (*_POST.values(), "models", "other")
+STREAMING = frozenset(("chat", "completions", "messages", "responses"))
+"""Those whose streams are server-sent events with an end of their own."""
 
 
 class Target(Struct, frozen=True):

@@ -7,7 +7,7 @@ import pytest
 from failing import OK, STREAMED, complete, no_lease_is_left
 from harness import running
 from raw_client import connect, request
-from raw_engine import DONE, END, chunk, event, raw_engine, seen, stream_head, whole
+from raw_engine import DONE, END, chunk, event, seen, stream_head, whole
 from silent import (
     CHAT,
     COMPLETIONS,
@@ -24,12 +24,6 @@ from silent import (
     the_record,
     writes,
 )
-
-
-@pytest.fixture
-async def engine():
-    async with raw_engine(complete) as engine:
-        yield engine
 
 
 async def test_a_stream_that_waits_in_the_queue_gets_comments_and_then_its_answer(tmp_path, engine):

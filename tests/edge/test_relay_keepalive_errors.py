@@ -25,12 +25,6 @@ from silent import (
 )
 
 
-@pytest.fixture
-async def engine():
-    async with raw_engine(complete) as engine:
-        yield engine
-
-
 async def test_waiting_too_long_in_the_queue_comes_in_band(tmp_path, engine):
     engine.handler = hold
     async with (

@@ -11,7 +11,7 @@ from pathlib import Path
 import aiohttp
 
 from gateway.demo import recipes
-from gateway.demo.fleet import free_port
+from gateway.sim.ports import free_port
 
 MODEL = "gemma-3-270m"
 START_S = 60.0

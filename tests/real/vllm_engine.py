@@ -13,7 +13,7 @@ from typing import Any
 
 import aiohttp
 
-from gateway.demo.fleet import free_port
+from gateway.sim.ports import free_port
 
 
 class Vllm:

@@ -3,7 +3,6 @@
 import http.client
 import os
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
@@ -11,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from gateway.bench.relay import prompts
+from gateway.sim.ports import is_free
 
 PROXY_CPU = 0
 LOAD_CPU = 1
@@ -38,20 +38,10 @@ class Ports:
         self._next = first
 
     def take(self) -> int:
-        while not _is_free(self._next):
+        while not is_free(self._next):
             self._next += 1
         self._next += 1
         return self._next - 1
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True
 
 
 @contextmanager
