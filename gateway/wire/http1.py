@@ -98,6 +98,17 @@ def request_head(
     return b"\r\n".join([first, *map(_LINE, headers), *map(_LINE, extra), b"", b""])
 
 
+def lines(headers: Iterable[Header]) -> bytes:
+    """`headers` as a head has them, each with its line end."""
+    return b"".join([b"%b: %b\r\n" % item for item in headers])
+
+
+def headers_in(lines: bytes) -> list[Header]:
+    """What `lines` were made of."""
+    pairs = (line.partition(b": ") for line in lines.split(b"\r\n")[:-1])
+    return [(name, value) for name, _, value in pairs]
+
+
 def response_head(status: int, headers: Iterable[Header]) -> bytes:
     return b"\r\n".join([_status_line(status), *map(_LINE, headers), b"", b""])
 
