@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, cast
 from gateway.core.call import Header
 from gateway.wire import http1
 from gateway.wire.errors import BadRequest
-from gateway.wire.reader import Incoming, RequestReader
+from gateway.wire.reader import Head, Incoming, RequestReader
 
 if TYPE_CHECKING:
     from gateway.edge.exchange import Exchange
@@ -144,12 +144,12 @@ class ClientConnection(asyncio.Protocol):
             pass
         elif length is not None:
             headers.append((b"content-length", length))
-        elif incoming.http10:
+        elif incoming.head.http10:
             self._closing = self._ends_by_close = True
         else:
             self._chunked = True
             headers.append((b"transfer-encoding", b"chunked"))
-        if not incoming.keep_alive or incoming.http10 or self._relay.closing:
+        if not incoming.head.keep_alive or incoming.head.http10 or self._relay.closing:
             self._closing = True
         if self._closing:
             headers.append((b"connection", b"close"))
@@ -209,7 +209,7 @@ class ClientConnection(asyncio.Protocol):
             return
         self.send_head(status, headers, b"%d" % len(body))
         self._chunked = False
-        if incoming.method != b"HEAD":
+        if incoming.head.method != b"HEAD":
             self.send_body(body)
         self.end_body()
 
@@ -298,10 +298,8 @@ class ClientConnection(asyncio.Protocol):
         # What broke before its first line was read must not go under the name of the request before it.
         url = reader.url if reader.reading and not reader.in_head else b""
         headers = reader.headers if reader.reading else []
-        self._incoming = Incoming(
-            method=b"POST", url=url, headers=headers, body=b"", keep_alive=False, http10=False
-        )
-        self._relay.refuse(self, self._incoming, refusal)
+        self._incoming = Incoming(Head(method=b"POST", url=url, headers=headers, keep_alive=False), b"")
+        self._relay.refuse(self, self._incoming.head, refusal)
 
     def _close(self) -> None:
         """Say the end once everything is written, then wait for the client's, for a while: bytes that still

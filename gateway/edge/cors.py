@@ -43,14 +43,14 @@ class Cors:
 
     def preflight(self, incoming: Incoming) -> list[Header] | None:
         """The answer's headers if `incoming` asks for leave and may have it."""
-        if incoming.method != b"OPTIONS" or target_of(incoming.url.partition(b"?")[0]) is None:
+        if incoming.head.method != b"OPTIONS" or target_of(incoming.head.url.partition(b"?")[0]) is None:
             return None
-        method = http1.header(incoming.headers, b"access-control-request-method")
+        method = http1.header(incoming.head.headers, b"access-control-request-method")
         allowed = self._allowed(incoming)
         if method is None or not allowed:
             return None
         headers = [*allowed, (b"access-control-allow-methods", method), _MAX_AGE, _VARY]
-        wanted = http1.header(incoming.headers, b"access-control-request-headers")
+        wanted = http1.header(incoming.head.headers, b"access-control-request-headers")
         if wanted is not None:
             headers.append((b"access-control-allow-headers", wanted))
         return headers
@@ -62,7 +62,7 @@ class Cors:
         return [*kept, *allowed, _EXPOSE, _VARY] if allowed else [*kept, _VARY]
 
     def _allowed(self, incoming: Incoming) -> list[Header]:
-        origin = http1.header(incoming.headers, b"origin")
+        origin = http1.header(incoming.head.headers, b"origin")
         if origin is None:
             return []
         if self._any:

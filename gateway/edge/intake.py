@@ -8,7 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from xxhash import xxh3_64_intdigest
 
-from gateway.core import blocks
+from gateway.core.blocks import chain
 from gateway.core.call import Call, Header
 from gateway.core.request import PRIORITY_NAMES, Member, Request
 from gateway.core.splice import replace_value
@@ -19,7 +19,6 @@ from gateway.wire.body import compact, parse_object, shown
 from gateway.wire.errors import BadRequest
 from gateway.wire.openai import Ask, read
 from gateway.wire.paths import Target
-from gateway.wire.reader import Incoming
 
 _MAX_WAIT_HEADER = b"x-gateway-max-wait-ms"
 
@@ -41,6 +40,24 @@ _SESSION_HEADERS = (
     b"x-grok-conv-id",
 )
 _NAMES_SESSION = frozenset(_SESSION_HEADERS)
+
+
+class Envelope(Struct, frozen=True, kw_only=True):
+    """All that a request says outside its body, for as long as its head comes again and the configuration is
+    that of `epoch`. `session` is 0 and `request_id` empty where the client names none; `headers` are for the
+    engine."""
+
+    epoch: object
+    api: str
+    path: str
+    query: str
+    key: Key
+    headers: tuple[Header, ...]
+    content_type: bytes
+    request_id: str
+    session: int
+    priority: int
+    max_wait_s: float
 
 
 class Taken(Struct, frozen=True):
@@ -77,24 +94,41 @@ class Intake:
     def request_id(self, headers: Sequence[Header]) -> str:
         return http1.request_id(headers, f"{self._id_prefix}{next(self._numbers):08x}")
 
-    def take(self, incoming: Incoming, target: Target, query: str, key: Key, request_id: str) -> Taken:
+    def envelope(
+        self, headers: Sequence[Header], target: Target, query: str, key: Key, epoch: object
+    ) -> Envelope:
         """Raises `BadRequest`."""
-        headers, body = incoming.headers, incoming.body
         told = dict(reversed(headers))
-        content_type = told.get(b"content-type", b"")
-        is_opaque = target.api == "other" and opaque.is_opaque(content_type, body)
-        ask = Ask(model=opaque.model_in(body, content_type)) if is_opaque else read(target.api, body)
-        resolved = self._catalog.resolve(ask.model)
-        call = Call(
+        return Envelope(
+            epoch=epoch,
             api=target.api,
             path=target.path,
             query=query,
+            key=key,
             headers=http1.for_engine(headers),
+            content_type=told.get(b"content-type", b""),
+            request_id=http1.request_id(headers, ""),
+            session=session_of(told, ""),
+            priority=self._priority(told, key),
+            max_wait_s=self._wait_s(told),
+        )
+
+    def take(self, envelope: Envelope, body: bytes) -> Taken:
+        """Raises `BadRequest`."""
+        api, content_type = envelope.api, envelope.content_type
+        is_opaque = api == "other" and opaque.is_opaque(content_type, body)
+        ask = Ask(model=opaque.model_in(body, content_type)) if is_opaque else read(api, body)
+        resolved = self._catalog.resolve(ask.model)
+        call = Call(
+            api=api,
+            path=envelope.path,
+            query=envelope.query,
+            headers=envelope.headers,
             body=body,
             stream=ask.stream,
             include_usage=ask.include_usage,
         )
-        request = self._request(ask, resolved, target.api, told, len(body), key, request_id)
+        request = self._request(ask, resolved, envelope, len(body))
         return Taken(request, call, resolved.alias, content_type if is_opaque else b"")
 
     def dry_run(self, body: bytes) -> Request:
@@ -113,33 +147,38 @@ class Intake:
         if api == "completions":
             ask = read(api, body)
         resolved = self._catalog.resolve(ask.model)
-        return self._request(ask, resolved, api, {}, len(body), ANYBODY, "explain")
-
-    def _request(
-        self,
-        ask: Ask,
-        resolved: Resolved,
-        api: str,
-        told: Mapping[bytes, bytes],
-        body_bytes: int,
-        key: Key,
-        request_id: str,
-    ) -> Request:
-        chain = blocks.chain
-        pool = tuple([Member(it, chain(ask.canonical, it, ask.salt)) for it in resolved.pool])
-        return Request(
-            key=next(self._numbers),
-            id=request_id,
+        envelope = Envelope(
+            epoch=None,
             api=api,
+            path="",
+            query="",
+            key=ANYBODY,
+            headers=(),
+            content_type=b"",
+            request_id="explain",
+            session=0,
+            priority=ANYBODY.priority,
+            max_wait_s=self._max_wait_s,
+        )
+        return self._request(ask, resolved, envelope, len(body))
+
+    def _request(self, ask: Ask, resolved: Resolved, envelope: Envelope, body_bytes: int) -> Request:
+        number = next(self._numbers)
+        salt, canonical = ask.salt, ask.canonical
+        pool = tuple([Member(it, chain(canonical, it, salt)) for it in resolved.pool])
+        return Request(
+            key=number,
+            id=envelope.request_id or f"{self._id_prefix}{number:08x}",
+            api=envelope.api,
             model=resolved.real,
-            blocks=pool[0].blocks if pool else chain(ask.canonical, resolved.real, ask.salt),
+            blocks=pool[0].blocks if pool else chain(canonical, resolved.real, salt),
             prompt_bytes=ask.prompt_bytes,
             body_bytes=body_bytes,
             width=ask.width,
             prompts=ask.prompts,
-            priority=self._priority(told, key),
-            session=session_of(told, ask.session),
-            max_wait_s=self._wait_s(told),
+            priority=envelope.priority,
+            session=envelope.session or (session_of({}, ask.session) if ask.session else 0),
+            max_wait_s=envelope.max_wait_s,
             stream=ask.stream,
             token_ids=ask.token_ids,
             pool=pool,

@@ -21,7 +21,7 @@ from gateway.edge.catalog import Catalog
 from gateway.edge.client import ClientConnection
 from gateway.edge.dispatcher import Dispatcher
 from gateway.edge.exchange import Exchange
-from gateway.edge.intake import Intake, Taken
+from gateway.edge.intake import Envelope, Intake, Taken
 from gateway.edge.keepalive import Keepalive
 from gateway.edge.pools import Pools
 from gateway.edge.trace import refusal_record
@@ -30,7 +30,7 @@ from gateway.engines.base import Dialect
 from gateway.wire import paths, query
 from gateway.wire.body import shown
 from gateway.wire.errors import BadRequest, error_body, retry_headers, status_of
-from gateway.wire.reader import Incoming
+from gateway.wire.reader import Head, Incoming
 
 _SWEEP_S = 0.25
 _FLUSH_S = 0.02
@@ -74,6 +74,7 @@ class Relay:
         self._catalog = catalog
         self._intake = intake
         self._keyring = keyring
+        self._epoch = object()
         self._on_record = on_record
         self._wall_offset_s = wall_time_s - self.now()
         self._loop = loop
@@ -93,6 +94,8 @@ class Relay:
     ) -> None:
         """For requests from now on; those that have arrived go on with what they began with."""
         self._keyring = keyring
+        # What was made of heads that come again holds no more.
+        self._epoch = object()
         self.limits = limits
         self.echo_alias = echo_alias
         self._keepalive_s = keepalive_s
@@ -123,28 +126,24 @@ class Relay:
 
     def serve(self, client: ClientConnection, incoming: Incoming) -> None:
         """One whole request. Answers at once, or opens an exchange that does."""
-        path, _, parameters = incoming.url.partition(b"?")
-        target = target_of(path)
+        head = incoming.head
+        envelope = head.kept
         try:
-            if target is None:
-                path_text = paths.origin_form(path.decode("latin-1"))
-                raise BadRequest(_NO_SUCH_PATH.format(shown(path_text)), code="not_found")
-            if target.api in _METHODS or incoming.method != b"POST":
-                self._check_method(incoming.method, target)
-                self._answer(client, incoming, target)
-                return
-            key = self._keyring.admit(incoming.headers)
-            parameters_text = query.for_engine(parameters.decode("latin-1")) if parameters else ""
-            self._open(client, incoming, target, parameters_text, key)
+            if not isinstance(envelope, Envelope) or envelope.epoch is not self._epoch:
+                envelope = self._envelope(client, head)
+                if envelope is None:
+                    return
+                head.kept = envelope
+            self._open(client, envelope, incoming.body)
         except BadRequest as refusal:
-            self.refuse(client, incoming, refusal)
+            self.refuse(client, head, refusal)
 
-    def refuse(self, client: ClientConnection, incoming: Incoming, refusal: BadRequest) -> None:
+    def refuse(self, client: ClientConnection, head: Head, refusal: BadRequest) -> None:
         """Answer with the gateway's own error and count it, once."""
-        target = target_of(incoming.url.partition(b"?")[0]) if incoming.url else None
+        target = target_of(head.url.partition(b"?")[0]) if head.url else None
         api = target.api if target is not None else "other"
         status = status_of(refusal.code, api)
-        request_id = self._intake.request_id(incoming.headers)
+        request_id = self._intake.request_id(head.headers)
         body = error_body(refusal.code, refusal.message, api, refusal.param)
         headers = [(b"x-request-id", request_id.encode())]
         outcome = Outcome.INVALID
@@ -221,17 +220,32 @@ class Relay:
                 "method_not_allowed",
             )
 
-    def _answer(self, client: ClientConnection, incoming: Incoming, target: paths.Target) -> None:
+    def _envelope(self, client: ClientConnection, head: Head) -> Envelope | None:
+        """What a head says, who may send it and where it is to go. None if it has been answered at once."""
+        path, _, parameters = head.url.partition(b"?")
+        target = target_of(path)
+        if target is None:
+            path_text = paths.origin_form(path.decode("latin-1"))
+            raise BadRequest(_NO_SUCH_PATH.format(shown(path_text)), code="not_found")
+        if target.api in _METHODS or head.method != b"POST":
+            self._check_method(head.method, target)
+            self._answer(client, head, target)
+            return None
+        key = self._keyring.admit(head.headers)
+        parameters_text = query.for_engine(parameters.decode("latin-1")) if parameters else ""
+        return self._intake.envelope(head.headers, target, parameters_text, key, self._epoch)
+
+    def _answer(self, client: ClientConnection, head: Head, target: paths.Target) -> None:
         status, body = 200, b'{"status":"ok"}'
         if target.api == "readyz":
             status, body = self._readiness()
         elif target.api == "models":
-            self._keyring.admit(incoming.headers)
+            self._keyring.admit(head.headers)
             if target.rest:
                 body = msgspec.json.encode(self._catalog.card(target.rest))
             else:
                 body = msgspec.json.encode({"object": "list", "data": self._catalog.cards()})
-        headers = [_JSON, (b"x-request-id", self._intake.request_id(incoming.headers).encode())]
+        headers = [_JSON, (b"x-request-id", self._intake.request_id(head.headers).encode())]
         client.send_whole(status, headers, body)
 
     def _readiness(self) -> tuple[int, bytes]:
@@ -241,12 +255,9 @@ class Relay:
         word = "shutting_down" if self.closing else "ready" if ready else "no_ready_engine"
         return (200 if ready else 503), msgspec.json.encode({"status": word, "engines": states})
 
-    def _open(
-        self, client: ClientConnection, incoming: Incoming, target: paths.Target, parameters: str, key: Key
-    ) -> None:
-        request_id = self._intake.request_id(incoming.headers)
-        taken = self._intake.take(incoming, target, parameters, key, request_id)
-        exchange = self._exchange(client, taken, key)
+    def _open(self, client: ClientConnection, envelope: Envelope, body: bytes) -> None:
+        taken = self._intake.take(envelope, body)
+        exchange = self._exchange(client, taken, envelope.key)
         client.exchange = exchange
         self._exchanges.add(exchange)
         self._idle.clear()

@@ -13,21 +13,32 @@ from gateway.core.call import Header
 from gateway.wire import http1
 from gateway.wire.errors import BadRequest
 from gateway.wire.heads import Heads
+from gateway.wire.repeated import Repeated
 
 MAX_HEAD_BYTES = 64 * 1024
 MAX_HEADERS = 200
 
 
-class Incoming(Struct, kw_only=True):
-    """One whole request. Header names are lower case; `url` is the raw target with its query. `body` is
-    empty once it has been handed on."""
+class Head(Struct, kw_only=True):
+    """A request's head. Header names are lower case; `url` is the raw target with its query.
+
+    Requests of one connection share a head that comes again, whatever its content-length: `kept` is for
+    what its reader makes of it.
+    """
 
     method: bytes
     url: bytes
     headers: list[Header]
+    keep_alive: bool = True
+    http10: bool = False
+    kept: object = None
+
+
+class Incoming(Struct):
+    """One whole request. `body` is empty once it has been handed on."""
+
+    head: Head
     body: bytes
-    keep_alive: bool
-    http10: bool
 
 
 class _HeadTooLarge(Exception):
@@ -104,12 +115,24 @@ class RequestReader(_Collector):
         self._pieces: list[bytes] = []
         self._size = 0
         self._over = False
+        self._repeated: Repeated[Head] = Repeated()
         self._parser = httptools.HttpRequestParser(self)
 
     def feed(self, data: bytes) -> None:
         """Raises `BadRequest` for what is no HTTP/1.1; the connection cannot go on after that."""
         if self._over:
             return
+        fresh = not self.reading
+        if fresh and (body := self._repeated.body(data)) is not None and len(body) <= self.max_body_bytes:
+            # llhttp has read this head before, and is between two requests.
+            self.ready.append(Incoming(self._repeated.head, body))
+            return
+        self._read(data)
+        if fresh and self.ready and not (self.reading or self._over or self.refusal):
+            last = self.ready[-1]
+            self._repeated.learn(data, last.head, last.head.headers, len(last.body))
+
+    def _read(self, data: bytes) -> None:
         try:
             self._parse(self._parser, data)
         except httptools.HttpParserUpgrade as upgrade:
@@ -191,16 +214,14 @@ class RequestReader(_Collector):
             return
         pieces, self._pieces = self._pieces, []
         body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-        self.ready.append(
-            Incoming(
-                method=self._parser.get_method(),
-                url=self.url,
-                headers=self.headers,
-                body=body,
-                keep_alive=not self._over,
-                http10=self._parser.get_http_version() == "1.0",
-            )
+        head = Head(
+            method=self._parser.get_method(),
+            url=self.url,
+            headers=self.headers,
+            keep_alive=not self._over,
+            http10=self._parser.get_http_version() == "1.0",
         )
+        self.ready.append(Incoming(head, body))
 
     def _check_coding(self, version: str) -> None:
         """`chunked` is the only transfer coding read here, and HTTP/1.0 has none (RFC 9112, section 6.1)."""

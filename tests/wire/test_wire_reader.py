@@ -4,18 +4,18 @@ from hypothesis import strategies as st
 from reading import CHUNKED, HEAD, LIMIT, NO_BODY, only, read, refused
 from splits import cut_lists, in_sizes, pieces, ways
 
-from gateway.wire.reader import MAX_HEAD_BYTES, MAX_HEADERS, Incoming, RequestReader
+from gateway.wire.reader import MAX_HEAD_BYTES, MAX_HEADERS, Head, Incoming, RequestReader
 
 
 def test_a_request_is_whole_after_its_last_byte() -> None:
-    assert only(HEAD + b"X-A: 1\r\nContent-Length: 3\r\n\r\nabc") == Incoming(
+    head = Head(
         method=b"POST",
         url=b"/v1/chat/completions?a=b",
         headers=[(b"host", b"h"), (b"x-a", b"1"), (b"content-length", b"3")],
-        body=b"abc",
         keep_alive=True,
         http10=False,
     )
+    assert only(HEAD + b"X-A: 1\r\nContent-Length: 3\r\n\r\nabc") == Incoming(head, b"abc")
 
 
 def test_reading_tells_where_in_a_request_the_bytes_end() -> None:
@@ -40,7 +40,7 @@ def test_a_chunked_body_is_joined_and_its_extensions_and_trailers_are_dropped() 
     body = b'3;a="b"\r\nabc\r\n2\r\nde\r\n0\r\nauthorization: CANARY\r\nconnection: content-type\r\n\r\n'
     incoming = only(HEAD + CHUNKED + body)
     assert incoming.body == b"abcde"
-    assert incoming.headers == [(b"host", b"h"), (b"transfer-encoding", b"chunked")]
+    assert incoming.head.headers == [(b"host", b"h"), (b"transfer-encoding", b"chunked")]
 
 
 def test_requests_sent_ahead_are_read_in_order() -> None:
@@ -48,7 +48,11 @@ def test_requests_sent_ahead_are_read_in_order() -> None:
     data += b"GET / HTTP/1.1\r\n\r\n"
     for parts in ways(data):
         requests, refusal = read(parts)
-        assert [(it.method, it.body) for it in requests] == [(b"POST", b"a"), (b"POST", b"b"), (b"GET", b"")]
+        assert [(it.head.method, it.body) for it in requests] == [
+            (b"POST", b"a"),
+            (b"POST", b"b"),
+            (b"GET", b""),
+        ]
         assert refusal == ""
 
 
@@ -63,7 +67,7 @@ def test_requests_sent_ahead_are_read_in_order() -> None:
 )
 def test_the_client_says_whether_the_connection_stays(head: bytes, keep_alive: bool, http10: bool) -> None:
     incoming = only(head + b"content-length: 1\r\n\r\na")
-    assert (incoming.keep_alive, incoming.http10, incoming.body) == (keep_alive, http10, b"a")
+    assert (incoming.head.keep_alive, incoming.head.http10, incoming.body) == (keep_alive, http10, b"a")
 
 
 def test_what_follows_a_last_request_is_ignored() -> None:
@@ -114,7 +118,7 @@ def test_a_good_request_before_a_bad_one_stands() -> None:
 
 def test_200_headers_are_read_and_201_are_not() -> None:
     lines = b"".join(b"x-%d: v\r\n" % number for number in range(MAX_HEADERS - 1))
-    assert len(only(b"GET / HTTP/1.1\r\nhost: h\r\n" + lines + b"\r\n").headers) == MAX_HEADERS
+    assert len(only(b"GET / HTTP/1.1\r\nhost: h\r\n" + lines + b"\r\n").head.headers) == MAX_HEADERS
     said = refused(b"GET / HTTP/1.1\r\nhost: h\r\n" + lines + b"x: v\r\n\r\n")
     assert said == "The head has more than 200 headers."
 
@@ -212,8 +216,8 @@ def test_an_offer_of_another_protocol_is_passed_over_and_the_body_is_read(body: 
         requests, refusal = read(parts)
         assert refusal == ""
         assert [it.body for it in requests] == [b"abc", b""]
-        assert (b"connection", b" HTTP2-Settings") not in requests[0].headers
-        assert b"upgrade" not in dict(requests[0].headers)
+        assert (b"connection", b" HTTP2-Settings") not in requests[0].head.headers
+        assert b"upgrade" not in dict(requests[0].head.headers)
 
 
 def test_an_offer_with_a_body_over_the_limit_is_refused() -> None:
