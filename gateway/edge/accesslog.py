@@ -5,7 +5,7 @@ import re
 from functools import lru_cache
 from typing import Literal, TextIO
 
-from gateway.core.request import Record
+from gateway.core.request import Outcome, Record
 from gateway.edge.records import encode_ascii_json
 
 Format = Literal["text", "json"]
@@ -58,25 +58,30 @@ def _json_line(record: Record) -> str:
 
 
 def _text_line(r: Record) -> str:
-    what = _what(r.api, r.model, r.engine, r.outcome, r.status)
-    how = _how(r.route, r.attempts, r.key_name, r.code)
+    request_id, ttft_ms, prompt, cached = r.id, r.ttft_ms, r.prompt_tokens, r.cached_tokens
+    if not (request_id.isalnum() and request_id.isascii()):
+        request_id = _word(request_id)
+    what, how = _worded(
+        (r.api, r.model, r.engine, r.outcome, r.status, r.route, r.attempts, r.key_name, r.code)
+    )
     return (
-        f"time={r.time} id={_word(r.id)} {what} queue_ms={r.queue_ms:.1f} "
-        f"ttft_ms={_ms(r.ttft_ms)} duration_ms={r.duration_ms:.1f} prompt_tokens={_count(r.prompt_tokens)} "
-        f"predicted={r.predicted_cached_tokens} cached={_count(r.cached_tokens)} {how}\n"
+        f"time={r.time} id={request_id} {what} queue_ms={r.queue_ms:.1f} "
+        f"ttft_ms={'-' if ttft_ms is None else f'{ttft_ms:.1f}'} duration_ms={r.duration_ms:.1f} "
+        f"prompt_tokens={'-' if prompt is None else prompt} predicted={r.predicted_cached_tokens} "
+        f"cached={'-' if cached is None else cached} {how}\n"
     )
 
 
-# What comes again and again is worded once.
-@lru_cache(maxsize=1024)
-def _what(api: str, model: str, engine: str, outcome: str, status: int) -> str:
-    return f"api={_word(api)} model={_word(model)} engine={_word(engine)} outcome={outcome} status={status}"
+_Told = tuple[str, str, str, Outcome, int, str, int, str, str]
 
 
 @lru_cache(maxsize=1024)
-def _how(route: str, attempts: int, key_name: str, code: str) -> str:
-    told = f" code={_word(code)}" if code else ""
-    return f"route={_word(route)} attempts={attempts} key={_word(key_name)}{told}"
+def _worded(told: _Told) -> tuple[str, str]:
+    """What comes again and again is worded once: the part before the figures and the one behind them."""
+    api, model, engine, outcome, status, route, attempts, key_name, code = told
+    what = f"api={_word(api)} model={_word(model)} engine={_word(engine)} outcome={outcome} status={status}"
+    how = f"route={_word(route)} attempts={attempts} key={_word(key_name)}"
+    return what, f"{how} code={_word(code)}" if code else how
 
 
 def _word(value: str) -> str:
@@ -85,11 +90,3 @@ def _word(value: str) -> str:
     if value != "-" and _PLAIN(value):
         return value
     return json.dumps(value).replace("\x7f", "\\u007f")
-
-
-def _ms(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1f}"
-
-
-def _count(value: int | None) -> str:
-    return "-" if value is None else str(value)

@@ -5,6 +5,7 @@ third of what the whole relay may take, so they appear only when somebody scrape
 """
 
 from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
@@ -135,7 +136,7 @@ class _Cell:
     __slots__ = ("funnel", "is_funnel", "outcomes", "reports")
 
     def __init__(self, funnel: _Funnel, reports: _Reports, is_funnel: bool) -> None:
-        self.outcomes: dict[Outcome, int] = {}
+        self.outcomes: defaultdict[Outcome, int] = defaultdict(int)
         self.funnel = funnel
         self.reports = reports
         self.is_funnel = is_funnel
@@ -186,22 +187,24 @@ class Metrics(Collector):
 
     def observe(self, record: Record) -> None:
         """Count one finished request."""
-        key = (record.engine, record.model, record.api)
+        engine = record.engine
+        key = (engine, record.model, record.api)
         cell = self._found.get(key) or self._find(key)
         outcome = record.outcome
-        cell.outcomes[outcome] = cell.outcomes.get(outcome, 0) + 1
+        cell.outcomes[outcome] += 1
         if outcome is _REJECTED:
             self._rejected[record.code if record.code in self._rejected else OTHER] += 1
+        queue_ms, ttft_ms, overhead_ms = record.queue_ms, record.ttft_ms, record.overhead_ms
         # A request that neither waited nor got an engine was refused at the door: its zeros would only
         # make an overloaded gateway look fast.
-        if record.engine or record.queue_ms > 0:
-            self._queue_wait.observe(record.queue_ms / 1e3)
+        if engine or queue_ms > 0:
+            self._queue_wait.observe(queue_ms / 1e3)
             self._request.observe(record.duration_ms / 1e3)
-        if record.ttft_ms is not None:
-            self._ttft.observe(record.ttft_ms / 1e3)
-            self._ttft_queue.observe(record.queue_ms / 1e3)
-        if record.overhead_ms is not None:
-            self._overhead.observe(record.overhead_ms / 1e3)
+        if ttft_ms is not None:
+            self._ttft.observe(ttft_ms / 1e3)
+            self._ttft_queue.observe(queue_ms / 1e3)
+        if overhead_ms is not None:
+            self._overhead.observe(overhead_ms / 1e3)
         if cell.is_funnel and record.width:
             _count_tokens(cell, record)
 
