@@ -13,7 +13,7 @@ from gateway.config import Config
 from gateway.core.request import Grant, Outcome, Request, Route
 from gateway.edge.metrics import Metrics
 from gateway.edge.trace import Trace
-from gateway.wire import errors, paths
+from gateway.wire import errors, http1, paths
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "reference.md").read_text()
@@ -67,9 +67,8 @@ def test_every_response_header_is_documented():
         best_tokens=0,
         queue_s=0.0,
     )
-    sent = {
-        name.decode() for name, _ in Trace(0.0).headers(Request(key=1, id="x", api="chat", model="m"), grant)
-    }
+    lines = Trace(0.0).lines(Request(key=1, id="x", api="chat", model="m"), grant)
+    sent = {name.decode() for name, _ in http1.headers_in(lines)}
     sent |= {name.decode() for name, _ in errors.retry_headers(1.0)} | {"x-gateway-reject-reason"}
     assert first_column(section("Response headers")) == sent
 

@@ -134,26 +134,33 @@ class ClientConnection(asyncio.Protocol):
     # From the exchange or the relay's own answers
 
     def send_head(self, status: int, headers: list[Header], length: bytes | None) -> None:
-        """`length` None: chunked, or up to the end of the connection for HTTP/1.0."""
+        """`send_lines` of headers that are no lines yet."""
+        self.send_lines(status, http1.lines(headers), length)
+
+    def send_lines(self, status: int, lines: bytes, length: bytes | None) -> None:
+        """An answer's head, of ready-made header `lines`. `length` None: chunked, or up to the end of the
+        connection for HTTP/1.0."""
         incoming = self._incoming
         if self._transport is None or incoming is None:
             return
+        head = incoming.head
         self._chunked = False
+        framing = b""
         if status in (204, 304):
             # Without a body (RFC 9112, section 6.3): a last chunk would be taken for the next answer.
             pass
         elif length is not None:
-            headers.append((b"content-length", length))
-        elif incoming.head.http10:
+            framing = b"content-length: %b\r\n" % length
+        elif head.http10:
             self._closing = self._ends_by_close = True
         else:
             self._chunked = True
-            headers.append((b"transfer-encoding", b"chunked"))
-        if not incoming.head.keep_alive or incoming.head.http10 or self._relay.closing:
+            framing = b"transfer-encoding: chunked\r\n"
+        if not head.keep_alive or head.http10 or self._relay.closing:
             self._closing = True
         if self._closing:
-            headers.append((b"connection", b"close"))
-        self._out.append(http1.response_head(status, headers))
+            framing += b"connection: close\r\n"
+        self._out.append(http1.response_head(status, lines, framing))
 
     def send_body(self, data: bytes) -> None:
         """What is sent leaves with `flush`, or with the answer's end: a system call costs more than all that

@@ -86,7 +86,7 @@ class CorsRelay(Relay):
             super().serve(client, incoming)
             return
         # Past `CorsConnection`, whose headers are those of an answer.
-        ClientConnection.send_head(client, 204, headers, None)
+        ClientConnection.send_lines(client, 204, http1.lines(headers), None)
         client.end_body()
 
 
@@ -97,9 +97,10 @@ class CorsConnection(ClientConnection):
         super().__init__(relay)
         self._cors = relay.cors
 
-    def send_head(self, status: int, headers: list[Header], length: bytes | None) -> None:
+    def send_lines(self, status: int, lines: bytes, length: bytes | None) -> None:
         if self._incoming is not None:
-            super().send_head(status, self._cors.answer(self._incoming, headers), length)
+            headers = self._cors.answer(self._incoming, http1.headers_in(lines))
+            super().send_lines(status, http1.lines(headers), length)
 
 
 def relay_kind(origins: Collection[str]) -> Callable[..., Relay]:

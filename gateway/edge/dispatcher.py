@@ -96,7 +96,9 @@ class Dispatcher:
                 self._pending.extend(step.decisions)
             else:
                 self._hand_out(step.decisions)
-        self._arm()
+        due = self.scheduler.next_deadline()
+        if due is not None and (self._timer is None or due < self._due):
+            self._arm(due)
 
     def _hand_out(self, decisions: Iterable[Decision]) -> None:
         self._applying = True
@@ -126,10 +128,7 @@ class Dispatcher:
             except Exception:
                 self._log.exception("nor could its failure be told")
 
-    def _arm(self) -> None:
-        due = self.scheduler.next_deadline()
-        if due is None or (self._timer is not None and self._due <= due):
-            return
+    def _arm(self, due: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
         self._due = due

@@ -17,11 +17,11 @@ from gateway.core.call import Header, Prepared
 from gateway.core.request import Grant, Outcome, Rejection, Usage
 from gateway.edge.trace import Trace, outcome_of
 from gateway.edge.upstream import EngineConnection, Pool
-from gateway.wire import http1
 from gateway.wire.errors import error_body, retry_headers, status_of
 from gateway.wire.inflate import InflatingPump
 from gateway.wire.paths import STREAMING
 from gateway.wire.pump import JsonPump, SsePump, is_overload
+from gateway.wire.reader import AnswerReader
 
 if TYPE_CHECKING:
     from gateway.edge.intake import Taken
@@ -44,13 +44,40 @@ class State(Enum):
 # A member looked up through its class costs 0.2 us on Python 3.11, and a request looks up some twenty.
 _WAITING, _CONNECTING, _SENT, _HELD, _RELAYING, _DONE = State
 
+_NEVER = float("inf")
+
 
 class Exchange:
     """Applicant to the dispatcher, attempt to the connection pools, source of bytes to one client."""
 
+    __slots__ = (
+        "_alias",
+        "_client",
+        "_code",
+        "_connecting_at",
+        "_connection",
+        "_early",
+        "_grant",
+        "_is_flowing",
+        "_key_name",
+        "_limits",
+        "_pool",
+        "_prepared",
+        "_pump",
+        "_relay",
+        "_request",
+        "_status",
+        "_stream",
+        "_taken",
+        "_tells_cached",
+        "_trace",
+        "deadline",
+        "state",
+    )
+
     def __init__(self, relay: Relay, client: Receiver, taken: Taken, key_name: str) -> None:
         self.state = _WAITING
-        self.deadline = float("inf")
+        self.deadline = _NEVER
         self._relay = relay
         self._limits = relay.limits
         self._client = client
@@ -86,18 +113,20 @@ class Exchange:
     # From the dispatcher
 
     def granted(self, grant: Grant) -> None:
-        now = self._relay.now()
+        relay, trace, taken, engine = self._relay, self._trace, self._taken, grant.engine
+        self._connecting_at = relay.now()
         self._grant = grant
+        assert taken is not None
+        call = taken.call_for(grant.model) if taken.alias else taken.call
+        prepared = self._prepared = relay.dialect(engine).prepare(call)
+        self._tells_cached = prepared.tells_cached
+        pool = self._pool = relay.pools[engine]
+        connection = None
         if grant.attempt == 1:
-            self._trace.queue_s = grant.queue_s
-        assert self._taken is not None
-        self._prepared = self._relay.dialect(grant.engine).prepare(self._taken.call_for(grant.model))
-        self._tells_cached = self._prepared.tells_cached
-        pool = self._pool = self._relay.pools[grant.engine]
-        # A retry never takes a kept connection: it would be the second to die of its age.
-        connection = pool.idle() if grant.attempt == 1 else None
-        self._connecting_at = now
-        self._trace.sent_at = None
+            trace.queue_s = grant.queue_s
+            # A retry never takes a kept connection: it would be the second to die of its age.
+            connection = pool.idle()
+        trace.sent_at = None
         self.state = _CONNECTING
         if connection is not None:
             self.connected(connection)
@@ -130,16 +159,15 @@ class Exchange:
         assert pool is not None
         assert taken is not None
         assert prepared is not None
-        now = self._relay.now()
-        head = pool.request_head(prepared, taken.call.query, self._request.id)
-        self._trace.connect_s += now - self._connecting_at
+        request, limits, trace, clock = self._request, self._limits, self._trace, self._relay.now
+        now = clock()
+        head = pool.request_head(prepared, taken.call.query, request.id)
+        trace.connect_s += now - self._connecting_at
         self._connection = connection
         self.state = _SENT
-        limits = self._limits
-        patience_s = limits.first_byte_timeout_s if self._request.stream else limits.answer_timeout_s
-        self.deadline = now + patience_s
+        self.deadline = now + (limits.first_byte_timeout_s if request.stream else limits.answer_timeout_s)
         connection.send(self, head, prepared.body)
-        self._trace.sent(self._relay.now())
+        trace.sent(clock())
 
     def connect_failed(self, error: OSError) -> None:
         if self.state is not _CONNECTING:
@@ -159,15 +187,18 @@ class Exchange:
                 self._client.send_now(self._pump.feed(data))
                 self._touch()
             return
-        if self.state is _SENT and reader.status:
-            self._head(reader.status, reader.headers)
+        is_news = self.state is _SENT and reader.status > 0
+        if is_news:
+            self._head(reader)
         if self.state is _RELAYING or self.state is _HELD:
             data = reader.take()
             if data:
                 self._body(data)
-            if self._connection is connection and reader.complete:
+            if reader.complete and self._connection is connection:
                 self._complete(connection)
             elif self.state is _RELAYING:
+                if data or is_news:
+                    self._touch()
                 self._client.flush()
 
     def lost(self, connection: EngineConnection, error: Exception | None) -> None:
@@ -228,17 +259,17 @@ class Exchange:
 
     # Inside
 
-    def _head(self, status: int, headers: list[Header]) -> None:
+    def _head(self, reader: AnswerReader) -> None:
         self._trace.answered_at = self._relay.now()
-        self._status = status
+        status = self._status = reader.status
         is_busy = status in (429, 503)
         if is_busy and self._try_elsewhere():
             return
-        encoding = http1.header(headers, b"content-encoding") or b"identity"
-        self._stream = http1.is_event_stream(headers)
-        if encoding != b"identity":
-            self._pump = InflatingPump(encoding, stream=self._stream)
-        elif self._stream:
+        head = reader.head
+        self._stream = head.is_stream
+        if head.encoding != b"identity":
+            self._pump = InflatingPump(head.encoding, stream=head.is_stream)
+        elif head.is_stream:
             withhold = self._prepared is not None and self._prepared.withhold_usage
             self._pump = SsePump(withhold_usage=withhold, alias=self._echo())
             self.state = _HELD
@@ -251,19 +282,19 @@ class Exchange:
     def _body(self, data: bytes) -> None:
         pump = self._pump
         out = pump.feed(data)
-        if self.state is _HELD and isinstance(pump, SsePump):
-            self._early += out
-            if not pump.any_event:
-                return
-            if pump.failed and not pump.started and is_overload(pump.failed) and self._try_elsewhere():
-                return
-            out, self._early = self._early, b""
-            self._send_head()
-        if pump.started and self._trace.first_token_at is None and self._stream:
-            self._trace.first_token_at = self._relay.now()
-            self._relay.dispatcher.first_token(self._request.key)
-            self._is_flowing = True
-        self._touch()
+        if self._stream:
+            if self.state is _HELD and isinstance(pump, SsePump):
+                self._early += out
+                if not pump.any_event:
+                    return
+                if pump.failed and not pump.started and is_overload(pump.failed) and self._try_elsewhere():
+                    return
+                out, self._early = self._early, b""
+                self._send_head()
+            if pump.started and self._trace.first_token_at is None:
+                self._trace.first_token_at = self._relay.now()
+                self._relay.dispatcher.first_token(self._request.key)
+                self._is_flowing = True
         if out:
             self._client.send_body(out)
 
@@ -273,7 +304,7 @@ class Exchange:
             self._client.flush()
         rest = pump.end()
         broke_off = (
-            self._request.api in STREAMING and self._status < 400 and not pump.whole and not pump.failed
+            not pump.whole and not pump.failed and self._status < 400 and self._request.api in STREAMING
         )
         if self.state is _HELD:
             if broke_off and not pump.started:
@@ -299,7 +330,7 @@ class Exchange:
     def _resend(self, *, reached: bool) -> None:
         """The engine failed before the client had a byte: another may be tried."""
         self.state = _WAITING
-        self.deadline = float("inf")
+        self.deadline = _NEVER
         self._status, self._early, self._pump = 0, b"", _NOTHING_READ
         self._relay.dispatcher.retry(self._request.key, reached=reached)
 
@@ -321,28 +352,25 @@ class Exchange:
 
     def _echo(self) -> tuple[str, str] | None:
         """The model's real name and the one to show in its place."""
-        if self._grant is None or not self._alias or not self._relay.echo_alias:
+        if not self._alias or self._grant is None or not self._relay.echo_alias:
             return None
         return self._grant.model, self._alias
 
     def _send_head(self) -> None:
-        connection, grant, pool = self._connection, self._grant, self._pool
+        connection, grant = self._connection, self._grant
         assert connection is not None
         assert grant is not None
-        assert pool is not None
-        reader = connection.reader
+        reader, head = connection.reader, connection.reader.head
         self.state = _RELAYING
         # Never sent again from here on: a long answer must not keep a prompt of megabytes.
         self._taken = self._prepared = None
-        headers = http1.for_client(reader.headers, pool.secret)
-        headers += self._trace.headers(self._request, grant)
+        lines = head.lines + self._trace.lines(self._request, grant)
         length = None
         if self._stream:
-            headers += http1.unbuffered(headers)
-        elif self._echo() is None or self._status >= 400:
-            length = http1.header(reader.headers, b"content-length")
-        self._client.send_head(self._status, headers, length)
-        self._touch()
+            lines += head.unbuffered
+        elif self._status >= 400 or self._echo() is None:
+            length = reader.length
+        self._client.send_lines(self._status, lines, length)
 
     def _fail(self, outcome: Outcome, code: str, message: str, extra: list[Header] | None = None) -> None:
         """Answer with the gateway's own error; nothing has been sent yet."""
@@ -381,16 +409,16 @@ class Exchange:
         if self.state is _DONE:
             return
         self.state = _DONE
-        self.deadline = float("inf")
+        self.deadline = _NEVER
+        request, trace, relay = self._request, self._trace, self._relay
         usage = self._pump.usage if self._status < 400 else _NO_USAGE
-        if self._request.prompts > 1 or not self._tells_cached:
+        if request.prompts > 1 or not self._tells_cached:
             # vLLM sums the prompts' tokens and reports one prompt's cached ones (seen on 0.32.0).
             usage = replace(usage, cached_tokens=None)
-        reached = self._trace.sent_at is not None
-        self._relay.dispatcher.finish(self._request.key, outcome, usage, reached=reached)
-        record = self._trace.record(
-            self._request, self._grant, usage, outcome=outcome, status=self._status, code=self._code,
-            stream=self._stream, key_name=self._key_name, timestamp=self._relay.timestamp(),
-            now=self._relay.now(),
+        relay.dispatcher.finish(request.key, outcome, usage, reached=trace.sent_at is not None)
+        now = relay.now()
+        record = trace.record(
+            request, self._grant, usage, outcome=outcome, status=self._status, code=self._code,
+            stream=self._stream, key_name=self._key_name, timestamp=relay.wall.text(now), now=now,
         )  # fmt: skip
-        self._relay.closed(self, record)
+        relay.closed(self, record)

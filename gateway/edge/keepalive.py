@@ -64,13 +64,14 @@ class Keepalive:
     def paused(self) -> bool:
         return self._client.paused
 
-    def send_head(self, status: int, headers: list[Header], length: bytes | None) -> None:
+    def send_lines(self, status: int, lines: bytes, length: bytes | None) -> None:
         self._sent = True
+        headers = http1.headers_in(lines)
         is_stream = http1.is_event_stream(headers)
         if not self._committed:
             self._committed = True
             self._wanted = is_stream
-            self._client.send_head(status, headers, length)
+            self._client.send_lines(status, lines, length)
             return
         encoding = http1.header(headers, b"content-encoding") or b"identity"
         if encoding != b"identity":

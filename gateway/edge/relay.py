@@ -7,7 +7,6 @@ little (`benchmarks/hot_path.py`; docs/architecture.md has the figures).
 import asyncio
 import logging
 from collections.abc import Callable
-from datetime import UTC, datetime
 from functools import lru_cache
 from urllib.parse import unquote
 
@@ -24,7 +23,7 @@ from gateway.edge.exchange import Exchange
 from gateway.edge.intake import Envelope, Intake, Taken
 from gateway.edge.keepalive import Keepalive
 from gateway.edge.pools import Pools
-from gateway.edge.trace import refusal_record
+from gateway.edge.trace import WallClock, refusal_record
 from gateway.edge.upstream import Pool
 from gateway.engines.base import Dialect
 from gateway.wire import paths, query
@@ -76,7 +75,7 @@ class Relay:
         self._keyring = keyring
         self._epoch = object()
         self._on_record = on_record
-        self._wall_offset_s = wall_time_s - self.now()
+        self.wall = WallClock(wall_time_s, self.now())
         self._loop = loop
         self._log = log
         self._keepalive_s = keepalive_s
@@ -175,8 +174,7 @@ class Relay:
         self._tell(record)
 
     def timestamp(self) -> str:
-        milliseconds = int((self._wall_offset_s + self.now()) * 1000)
-        return f"{_second(milliseconds // 1000)}.{milliseconds % 1000:03d}Z"
+        return self.wall.text(self.now())
 
     # Ending
 
@@ -295,11 +293,6 @@ class Relay:
 def _state(engine: Engine) -> str:
     draining = engine.draining and engine.health is not Health.DOWN
     return "draining" if draining else engine.health.value
-
-
-@lru_cache(maxsize=4)
-def _second(since_epoch_s: int) -> str:
-    return datetime.fromtimestamp(since_epoch_s, UTC).isoformat().removesuffix("+00:00")
 
 
 @lru_cache(maxsize=128)

@@ -7,8 +7,9 @@ import ssl
 from typing import Protocol, cast
 from urllib.parse import urlsplit
 
-from gateway.core.call import Prepared
+from gateway.core.call import Header, Prepared
 from gateway.wire import http1
+from gateway.wire.heads import Heads
 from gateway.wire.reader import AnswerReader
 
 IDLE_S = 4.0
@@ -19,6 +20,9 @@ SETTLE_S = 1.0
 """llama-server announces keep-alive with a stream and closes right after its last chunk (seen on build
 10434). So until an engine has kept a connection this long after a stream, none is reused after one: one at a
 time is kept to see, the others are closed, as thousands of short streams would leave a socket each."""
+
+_MAX_LINES, _MAX_LINES_BYTES = 128, 2048
+"""So many headers that went to an engine are kept as lines, none longer than that."""
 
 
 class Attempt(Protocol):
@@ -39,13 +43,14 @@ class EngineConnection(asyncio.Protocol):
     """At most one attempt at a time. `all_written`: nothing of its request waits for the engine to read."""
 
     def __init__(self, pool: "Pool") -> None:
-        self.reader = AnswerReader()
+        self.reader = AnswerReader(pool.heads)
         self.all_written = True
         self.attempt: Attempt | None = None
         self.idle_since = 0.0
         self._pool = pool
         self._tls = pool.tls is not None
         self._ended = False
+        self._is_paused = False
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -116,22 +121,25 @@ class EngineConnection(asyncio.Protocol):
 
     def pause_reading(self) -> None:
         if self._transport is not None and not self._transport.is_closing():
+            self._is_paused = True
             self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        if self._transport is not None and not self._transport.is_closing():
+        if self._is_paused and self._transport is not None and not self._transport.is_closing():
+            self._is_paused = False
             self._transport.resume_reading()
 
     def release(self) -> None:
         """The answer is complete: back to the pool, if the engine keeps the connection."""
         self.attempt = None
+        reader = self.reader
         # An engine that answered without reading the request to its end may never read the next one.
-        keep = self.reader.keep_alive and self.all_written and self.usable
-        streamed = http1.is_event_stream(self.reader.headers)
-        self.reader.reset()
+        keep = reader.keep_alive and self.all_written and self.usable
+        reader.reset()
         if keep:
-            self.resume_reading()
-            self._pool.keep(self, streamed=streamed)
+            if self._is_paused:
+                self.resume_reading()
+            self._pool.keep(self, streamed=reader.head.is_stream)
         else:
             self.abort()
 
@@ -162,6 +170,9 @@ class Pool:
         self.prefix = parts.path.rstrip("/").encode()
         self.host_header = parts.netloc.rpartition("@")[2].encode()
         self.secret = api_key.encode() if api_key else b""
+        self.heads = Heads(self.secret)
+        self._authorization = b"authorization: Bearer %b\r\n" % self.secret if self.secret else b""
+        self._lines: dict[tuple[Header, ...], bytes] = {}
         self.connect_timeout_s = connect_timeout_s
         self._retired = False
         self._loop = loop
@@ -172,18 +183,30 @@ class Pool:
         self._on_probation: EngineConnection | None = None
 
     def request_head(self, prepared: Prepared, query: str, request_id: str) -> bytes:
-        extra = [(b"x-request-id", request_id.encode())]
-        if self.secret:
-            extra.append((b"authorization", b"Bearer " + self.secret))
+        headers = prepared.headers
+        lines = self._lines.get(headers)
+        if lines is None:
+            lines = self._lines_of(headers)
         path = self.prefix + (prepared.path + query).encode()
-        return http1.request_head(path, self.host_header, prepared.headers, len(prepared.body), extra)
+        own = b"x-request-id: %b\r\n%b" % (request_id.encode(), self._authorization)
+        return http1.request_head(path, self.host_header, lines, len(prepared.body), own)
+
+    def _lines_of(self, headers: tuple[Header, ...]) -> bytes:
+        """Remembered: a client's headers are mostly those of its last request."""
+        lines = http1.lines(headers)
+        if len(lines) <= _MAX_LINES_BYTES:
+            if len(self._lines) >= _MAX_LINES:
+                self._lines.clear()
+            self._lines[headers] = lines
+        return lines
 
     def idle(self) -> EngineConnection | None:
         """The connection that was used last, if one is open and young enough."""
-        oldest = self._loop.time() - IDLE_S
-        while self._idle:
-            connection = self._idle.pop()
-            if connection.usable and connection.idle_since >= oldest:
+        idle = self._idle
+        oldest = self._loop.time() - IDLE_S if idle else 0.0
+        while idle:
+            connection = idle.pop()
+            if connection.idle_since >= oldest and connection.usable:
                 return connection
             connection.abort()
         return None

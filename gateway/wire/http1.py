@@ -21,7 +21,6 @@ _NOT_TO_ENGINE = _HOP_BY_HOP | frozenset(
     b"x-gateway-priority x-gateway-max-wait-ms".split()
 )
 _NOT_TO_CLIENT = _HOP_BY_HOP | frozenset((b"content-length", b"x-request-id"))
-_LINE = b": ".join
 _PLAIN_CONNECTION = (b"keep-alive", b"close")
 _UNBUFFERED = ((b"cache-control", b"no-cache, no-transform"), (b"x-accel-buffering", b"no"))
 _SAFE_ID = re.compile(rb"[\x21-\x7e]{1,128}")
@@ -91,13 +90,6 @@ def unbuffered(headers: Iterable[Header]) -> list[Header]:
     return [item for item in _UNBUFFERED if item[0] not in present]
 
 
-def request_head(
-    path: bytes, host: bytes, headers: Iterable[Header], length: int, extra: Iterable[Header]
-) -> bytes:
-    first = b"POST %b HTTP/1.1\r\nhost: %b\r\ncontent-length: %d" % (path, host, length)
-    return b"\r\n".join([first, *map(_LINE, headers), *map(_LINE, extra), b"", b""])
-
-
 def lines(headers: Iterable[Header]) -> bytes:
     """`headers` as a head has them, each with its line end."""
     return b"".join([b"%b: %b\r\n" % item for item in headers])
@@ -109,13 +101,24 @@ def headers_in(lines: bytes) -> list[Header]:
     return [(name, value) for name, _, value in pairs]
 
 
-def response_head(status: int, headers: Iterable[Header]) -> bytes:
-    return b"\r\n".join([_status_line(status), *map(_LINE, headers), b"", b""])
+def request_head(path: bytes, host: bytes, lines: bytes, length: int, more: bytes) -> bytes:
+    """`more` are lines too, of this request alone."""
+    return b"POST %b HTTP/1.1\r\nhost: %b\r\ncontent-length: %d\r\n%b%b\r\n" % (
+        path,
+        host,
+        length,
+        lines,
+        more,
+    )
+
+
+def response_head(status: int, lines: bytes, more: bytes = b"") -> bytes:
+    return b"%b%b%b\r\n" % (_status_line(status), lines, more)
 
 
 @lru_cache(maxsize=128)
 def _status_line(status: int) -> bytes:
-    return b"HTTP/1.1 %d %b" % (status, _REASONS.get(status, b"Unknown"))
+    return b"HTTP/1.1 %d %b\r\n" % (status, _REASONS.get(status, b"Unknown"))
 
 
 def request_id(headers: Iterable[Header], minted: str) -> str:

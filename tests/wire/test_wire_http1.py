@@ -82,7 +82,9 @@ def test_an_engine_header_that_echoes_its_key_is_not_for_the_client() -> None:
 
 
 def test_a_request_head_has_the_engines_host_and_the_bodys_length() -> None:
-    head = http1.request_head(b"/v1/x?q=1", b"e:1", [(b"a", b"1")], 5, [(b"b", b"2")])
+    head = http1.request_head(
+        b"/v1/x?q=1", b"e:1", http1.lines([(b"a", b"1")]), 5, http1.lines([(b"b", b"2")])
+    )
     assert head == b"POST /v1/x?q=1 HTTP/1.1\r\nhost: e:1\r\ncontent-length: 5\r\na: 1\r\nb: 2\r\n\r\n"
 
 
@@ -91,7 +93,7 @@ def test_a_request_head_has_the_engines_host_and_the_bodys_length() -> None:
     [(200, b"HTTP/1.1 200 OK"), (529, b"HTTP/1.1 529 Overloaded"), (599, b"HTTP/1.1 599 Unknown")],
 )
 def test_a_response_head_names_any_status(status: int, line: bytes) -> None:
-    assert http1.response_head(status, [(b"a", b"1")]) == line + b"\r\na: 1\r\n\r\n"
+    assert http1.response_head(status, http1.lines([(b"a", b"1")])) == line + b"\r\na: 1\r\n\r\n"
 
 
 @pytest.mark.parametrize(
