@@ -13,6 +13,10 @@ Format = Literal["text", "json"]
 BUFFER_BYTES = 64 * 1024
 """A fuller buffer is written out at once; a line is about 300 bytes."""
 
+_BATCH = 32
+_NEARLY_FULL_BYTES = BUFFER_BYTES - _BATCH * 512
+"""A fuller buffer might not take a whole batch more."""
+
 # Whatever else a client puts into a request id or a model name is quoted, so that it can neither start
 # a line of its own, nor look like another field, nor reach a terminal as a control sequence.
 _PLAIN = re.compile(r"[][A-Za-z0-9_./:@+,-]+").fullmatch
@@ -31,18 +35,20 @@ class AccessLog:
             raise ValueError(f"log format is {fmt!r}, it must be text or json")
         self._stream = stream
         self._line = _text_line if fmt == "text" else _json_line
+        self._records: list[Record] = []
         self._lines: list[str] = []
         self._buffered_bytes = 0
         self.lost_lines = 0
 
     def write(self, record: Record) -> None:
-        line = self._line(record)
-        self._lines.append(line)
-        self._buffered_bytes += len(line)
-        if self._buffered_bytes > BUFFER_BYTES:
-            self.flush()
+        self._records.append(record)
+        if len(self._records) >= _BATCH or self._buffered_bytes > _NEARLY_FULL_BYTES:
+            self._format()
+            if self._buffered_bytes > BUFFER_BYTES:
+                self.flush()
 
     def flush(self) -> None:
+        self._format()
         if not self._lines:
             return
         lines, self._lines, self._buffered_bytes = self._lines, [], 0
@@ -51,6 +57,13 @@ class AccessLog:
             self._stream.flush()
         except (OSError, ValueError):  # ValueError: the stream has been closed
             self.lost_lines += len(lines)
+
+    def _format(self) -> None:
+        """A batch of lines costs half as much as one at a time, with a request's other work between."""
+        records, self._records = self._records, []
+        lines = list(map(self._line, records))
+        self._lines += lines
+        self._buffered_bytes += sum(map(len, lines))
 
 
 def _json_line(record: Record) -> str:

@@ -95,20 +95,17 @@ class Dispatcher:
             if self._applying:
                 self._pending.extend(step.decisions)
             else:
-                self._hand_out(step.decisions)
+                self._applying = True
+                try:
+                    for decision in step.decisions:
+                        self._tell(decision)
+                    while self._pending:
+                        self._tell(self._pending.popleft())
+                finally:
+                    self._applying = False
         due = self.scheduler.next_deadline()
         if due is not None and (self._timer is None or due < self._due):
             self._arm(due)
-
-    def _hand_out(self, decisions: Iterable[Decision]) -> None:
-        self._applying = True
-        try:
-            for decision in decisions:
-                self._tell(decision)
-            while self._pending:
-                self._tell(self._pending.popleft())
-        finally:
-            self._applying = False
 
     def _tell(self, decision: Decision) -> None:
         applicant = self._applicants.get(decision.key)

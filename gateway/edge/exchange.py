@@ -61,6 +61,7 @@ class Exchange:
         "_is_flowing",
         "_key_name",
         "_limits",
+        "_now",
         "_pool",
         "_prepared",
         "_pump",
@@ -79,6 +80,7 @@ class Exchange:
         self.state = _WAITING
         self.deadline = _NEVER
         self._relay = relay
+        self._now = relay.now
         self._limits = relay.limits
         self._client = client
         self._request = taken.request
@@ -114,7 +116,7 @@ class Exchange:
 
     def granted(self, grant: Grant) -> None:
         relay, trace, taken, engine = self._relay, self._trace, self._taken, grant.engine
-        self._connecting_at = relay.now()
+        self._connecting_at = self._now()
         self._grant = grant
         assert taken is not None
         call = taken.call_for(grant.model) if taken.alias else taken.call
@@ -159,7 +161,7 @@ class Exchange:
         assert pool is not None
         assert taken is not None
         assert prepared is not None
-        request, limits, trace, clock = self._request, self._limits, self._trace, self._relay.now
+        request, limits, trace, clock = self._request, self._limits, self._trace, self._now
         now = clock()
         head = pool.request_head(prepared, taken.call.query, request.id)
         trace.connect_s += now - self._connecting_at
@@ -184,16 +186,20 @@ class Exchange:
         if self._is_flowing and not reader.complete:
             # Most of all calls: one more event of a stream that has begun.
             if data := reader.take():
-                self._client.send_now(self._pump.feed(data))
-                self._touch()
+                client = self._client
+                client.send_now(self._pump.feed(data))
+                if not client.paused:
+                    self.deadline = self._now() + self._limits.idle_timeout_s
             return
         is_news = self.state is _SENT and reader.status > 0
         if is_news:
             self._head(reader)
         if self.state is _RELAYING or self.state is _HELD:
             data = reader.take()
-            if data:
-                self._body(data)
+            if data and self._stream:
+                self._events(data)
+            elif data and (out := self._pump.feed(data)):
+                self._client.send_body(out)
             if reader.complete and self._connection is connection:
                 self._complete(connection)
             elif self.state is _RELAYING:
@@ -223,7 +229,7 @@ class Exchange:
         """The client reads slower than the engine writes: the engine waits, not our memory."""
         if self.state is _RELAYING and self._connection is not None:
             self._connection.pause_reading()
-            self.deadline = self._relay.now() + self._limits.write_timeout_s
+            self.deadline = self._now() + self._limits.write_timeout_s
 
     def resume(self) -> None:
         if self.state is _RELAYING and self._connection is not None:
@@ -243,7 +249,7 @@ class Exchange:
         elif self.state in (_SENT, _HELD):
             limit = "limits.first_byte_timeout" if self._request.stream else "limits.answer_timeout"
             engine = self._grant.engine if self._grant else "?"
-            waited = self._relay.now() - (self._trace.sent_at or self._trace.received_at)
+            waited = self._now() - (self._trace.sent_at or self._trace.received_at)
             self._drop_connection()
             message = f"Engine {engine} did not answer within {waited:.0f} s ({limit})."
             self._fail(Outcome.ENGINE_TIMEOUT, "engine_timeout", message)
@@ -260,7 +266,7 @@ class Exchange:
     # Inside
 
     def _head(self, reader: AnswerReader) -> None:
-        self._trace.answered_at = self._relay.now()
+        self._trace.answered_at = self._now()
         status = self._status = reader.status
         is_busy = status in (429, 503)
         if is_busy and self._try_elsewhere():
@@ -274,27 +280,26 @@ class Exchange:
             self._pump = SsePump(withhold_usage=withhold, alias=self._echo())
             self.state = _HELD
         else:
-            self._pump = JsonPump(self._echo() if status < 400 else None)
+            self._pump = JsonPump(self._echo() if self._alias and status < 400 else None)
         if is_busy or self.state is not _HELD:
             # Of one that is busy there is no other to try any more, whatever follows.
             self._send_head()
 
-    def _body(self, data: bytes) -> None:
+    def _events(self, data: bytes) -> None:
         pump = self._pump
         out = pump.feed(data)
-        if self._stream:
-            if self.state is _HELD and isinstance(pump, SsePump):
-                self._early += out
-                if not pump.any_event:
-                    return
-                if pump.failed and not pump.started and is_overload(pump.failed) and self._try_elsewhere():
-                    return
-                out, self._early = self._early, b""
-                self._send_head()
-            if pump.started and self._trace.first_token_at is None:
-                self._trace.first_token_at = self._relay.now()
-                self._relay.dispatcher.first_token(self._request.key)
-                self._is_flowing = True
+        if self.state is _HELD and isinstance(pump, SsePump):
+            self._early += out
+            if not pump.any_event:
+                return
+            if pump.failed and not pump.started and is_overload(pump.failed) and self._try_elsewhere():
+                return
+            out, self._early = self._early, b""
+            self._send_head()
+        if pump.started and self._trace.first_token_at is None:
+            self._trace.first_token_at = self._now()
+            self._relay.dispatcher.first_token(self._request.key)
+            self._is_flowing = True
         if out:
             self._client.send_body(out)
 
@@ -348,11 +353,11 @@ class Exchange:
 
     def _touch(self) -> None:
         if not self._client.paused:
-            self.deadline = self._relay.now() + self._limits.idle_timeout_s
+            self.deadline = self._now() + self._limits.idle_timeout_s
 
     def _echo(self) -> tuple[str, str] | None:
         """The model's real name and the one to show in its place."""
-        if not self._alias or self._grant is None or not self._relay.echo_alias:
+        if self._grant is None or not self._alias or not self._relay.echo_alias:
             return None
         return self._grant.model, self._alias
 
@@ -368,7 +373,7 @@ class Exchange:
         length = None
         if self._stream:
             lines += head.unbuffered
-        elif self._status >= 400 or self._echo() is None:
+        elif not self._alias or self._status >= 400 or self._echo() is None:
             length = reader.length
         self._client.send_lines(self._status, lines, length)
 
@@ -416,7 +421,7 @@ class Exchange:
             # vLLM sums the prompts' tokens and reports one prompt's cached ones (seen on 0.32.0).
             usage = replace(usage, cached_tokens=None)
         relay.dispatcher.finish(request.key, outcome, usage, reached=trace.sent_at is not None)
-        now = relay.now()
+        now = self._now()
         record = trace.record(
             request, self._grant, usage, outcome=outcome, status=self._status, code=self._code,
             stream=self._stream, key_name=self._key_name, timestamp=relay.wall.text(now), now=now,

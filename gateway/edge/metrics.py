@@ -71,6 +71,9 @@ REQUEST_BUCKETS_S = (
 )
 OVERHEAD_BUCKETS_S = (0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1)
 
+_BATCH = 64
+"""So many finished requests are counted in one go, or fewer when somebody looks."""
+
 _UP = (Health.READY, Health.BUSY)
 _OK, _REJECTED = Outcome.OK, Outcome.REJECTED
 
@@ -178,6 +181,7 @@ class Metrics(Collector):
         self._ttft_queue = Histogram(TTFT_BUCKETS_S)
         self._request = Histogram(REQUEST_BUCKETS_S)
         self._overhead = Histogram(OVERHEAD_BUCKETS_S)
+        self._observed: list[tuple[_Cell, Record]] = []
         self._registry = CollectorRegistry()
         self._registry.register(self)
         self._process_registry = CollectorRegistry()
@@ -186,30 +190,38 @@ class Metrics(Collector):
         GCCollector(registry=self._process_registry)
 
     def observe(self, record: Record) -> None:
-        """Count one finished request."""
-        engine = record.engine
-        key = (engine, record.model, record.api)
+        """Count one finished request, whose labels are those of now."""
+        key = (record.engine, record.model, record.api)
         cell = self._found.get(key) or self._find(key)
-        outcome = record.outcome
-        cell.outcomes[outcome] += 1
-        if outcome is _REJECTED:
-            self._rejected[record.code if record.code in self._rejected else OTHER] += 1
-        queue_ms, ttft_ms, overhead_ms = record.queue_ms, record.ttft_ms, record.overhead_ms
-        # A request that neither waited nor got an engine was refused at the door: its zeros would only
-        # make an overloaded gateway look fast.
-        if engine or queue_ms > 0:
-            self._queue_wait.observe(queue_ms / 1e3)
-            self._request.observe(record.duration_ms / 1e3)
-        if ttft_ms is not None:
-            self._ttft.observe(ttft_ms / 1e3)
-            self._ttft_queue.observe(queue_ms / 1e3)
-        if overhead_ms is not None:
-            self._overhead.observe(overhead_ms / 1e3)
-        if cell.is_funnel and record.width:
-            _count_tokens(cell, record)
+        self._observed.append((cell, record))
+        if len(self._observed) >= _BATCH:
+            self._count()
+
+    def _count(self) -> None:
+        """All that has been observed: to be called before any count is read. A batch of them costs half as
+        much as one at a time, with a request's other work between."""
+        observed, self._observed = self._observed, []
+        for cell, record in observed:
+            outcome, queue_ms, ttft_ms = record.outcome, record.queue_ms, record.ttft_ms
+            cell.outcomes[outcome] += 1
+            if outcome is _REJECTED:
+                self._rejected[record.code if record.code in self._rejected else OTHER] += 1
+            # A request that neither waited nor got an engine was refused at the door: its zeros would only
+            # make an overloaded gateway look fast.
+            if record.engine or queue_ms > 0:
+                self._queue_wait.observe(queue_ms / 1e3)
+                self._request.observe(record.duration_ms / 1e3)
+            if ttft_ms is not None:
+                self._ttft.observe(ttft_ms / 1e3)
+                self._ttft_queue.observe(queue_ms / 1e3)
+            if record.overhead_ms is not None:
+                self._overhead.observe(record.overhead_ms / 1e3)
+            if cell.is_funnel and record.width:
+                _count_tokens(cell, record)
 
     def funnel(self) -> FunnelTotals:
         """The funnel over all engines and models, for `/api/state`."""
+        self._count()
         funnels = self._funnels.values()
         prompt = sum(funnel.prompt for funnel in funnels)
         delivered = sum(funnel.delivered for funnel in funnels)
@@ -224,6 +236,7 @@ class Metrics(Collector):
 
     def degradations(self) -> dict[str, bool | float]:
         """Every kind of degradation, also those that do not hold now."""
+        self._count()
         return self._degradations(self._snapshot())
 
     def render(self) -> bytes:
@@ -239,6 +252,7 @@ class Metrics(Collector):
         return generate_latest(self._process_registry)
 
     def collect(self) -> Iterable[Metric]:
+        self._count()
         snapshot = self._snapshot()
         # Models come and go with their engines, so names are looked up anew after each scrape.
         self._found.clear()

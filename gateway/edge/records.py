@@ -16,9 +16,7 @@ class RecentRecords:
         if capacity < 1:
             raise ValueError(f"capacity is {capacity}, it must be at least 1")
         self._records: deque[Record] = deque(maxlen=capacity)
-
-    def add(self, record: Record) -> None:
-        self._records.append(record)
+        self.add = self._records.append
 
     def latest(self, limit: int) -> list[Record]:
         """At most `limit` records, newest first."""

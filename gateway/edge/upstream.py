@@ -135,11 +135,12 @@ class EngineConnection(asyncio.Protocol):
         reader = self.reader
         # An engine that answered without reading the request to its end may never read the next one.
         keep = reader.keep_alive and self.all_written and self.usable
+        streamed = reader.head.is_stream
         reader.reset()
         if keep:
             if self._is_paused:
                 self.resume_reading()
-            self._pool.keep(self, streamed=reader.head.is_stream)
+            self._pool.keep(self, streamed=streamed)
         else:
             self.abort()
 

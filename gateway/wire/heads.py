@@ -32,9 +32,9 @@ class AnswerHead:
 
 class Form:
     """A head of status 200 and more with a length, as bytes `before` and `after` its digits; `headers` has
-    them at `at`."""
+    them at `at`. It has `bytes` beside its digits."""
 
-    __slots__ = ("after", "at", "before", "head", "headers", "status", "window")
+    __slots__ = ("after", "at", "before", "bytes", "head", "headers", "start", "status", "window")
 
     def __init__(
         self, before: bytes, after: bytes, status: int, headers: list[Header], at: int, head: AnswerHead
@@ -45,12 +45,15 @@ class Form:
         self.status = status
         self.headers = headers
         self.at = at
-        self.window = len(before) + _MAX_DIGITS + len(after)
+        self.start = len(before)
+        self.bytes = len(before) + len(after)
+        self.window = self.bytes + _MAX_DIGITS
 
     def digits(self, data: bytes) -> bytes | None:
-        """The length in the head that `data` begins with, if it is of this form; to be asked only where
-        `data` begins with `before`."""
-        start = len(self.before)
+        """The length in the head that `data` begins with, if that is of this form."""
+        if not data.startswith(self.before):
+            return None
+        start = self.start
         end = data.find(self.after, start, self.window)
         digits = data[start:end]
         return digits if end > 0 and digits.isdigit() else None

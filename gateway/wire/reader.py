@@ -12,7 +12,7 @@ from msgspec import Struct
 from gateway.core.call import Header
 from gateway.wire import http1
 from gateway.wire.errors import BadRequest
-from gateway.wire.heads import Heads
+from gateway.wire.heads import Form, Heads
 from gateway.wire.repeated import Repeated
 
 MAX_HEAD_BYTES = 64 * 1024
@@ -272,7 +272,9 @@ class AnswerReader(_Collector):
         is_new = self._is_new
         if is_new:
             self._is_new = not data
-            if self._begin(data):
+            form = self._heads.form
+            if form is not None and (digits := form.digits(data)) is not None:
+                self._begin(form, digits, data)
                 return
         elif self._left:
             self._count(data)
@@ -327,22 +329,15 @@ class AnswerReader(_Collector):
         """Whether the connection is to stay after an answer that has begun; afterwards llhttp cannot tell."""
         return not self.complete and bool(self._parser.should_keep_alive())
 
-    def _begin(self, data: bytes) -> bool:
-        """Whether `data` begins an answer whose head is known; it has been taken then."""
-        form = self._heads.form
-        if form is None or not data.startswith(form.before):
-            return False
-        digits = form.digits(data)
-        if digits is None:
-            return False
+    def _begin(self, form: Form, digits: bytes, data: bytes) -> None:
+        """`data` begins an answer of `form`, which is taken now."""
         self.headers = headers = form.headers.copy()
         headers[form.at] = (b"content-length", digits)
         self.head = form.head
         self.status = form.status
         self.length = digits
         self._left = int(digits)
-        self._count(data[len(form.before) + len(digits) + len(form.after) :])
-        return True
+        self._count(data[form.bytes + len(digits) :])
 
     def _count(self, data: bytes) -> None:
         """A piece of a body that ends when its length has come."""

@@ -92,6 +92,18 @@ def test_nothing_is_written_before_a_flush():
     assert stream.getvalue().count("\n") == 1
 
 
+def test_lines_are_written_in_the_order_of_their_requests():
+    stream = io.StringIO()
+    log = AccessLog(stream, "text")
+    for number in range(700):
+        log.write(a_record(id=f"r{number}"))
+        if number % 90 == 0:
+            log.flush()
+    log.flush()
+    lines = stream.getvalue().splitlines()
+    assert [line.split()[1] for line in lines] == [f"id=r{number}" for number in range(700)]
+
+
 @pytest.mark.parametrize("fmt", ["text", "json"])
 def test_a_full_buffer_is_written_without_waiting_for_the_timer(fmt):
     stream = io.StringIO()

@@ -72,6 +72,24 @@ def test_every_metric_of_this_release_is_there_with_its_type():
     assert types == {f"prefix_gateway_{name}": kind for name, kind in expected.items()}
 
 
+@pytest.mark.parametrize("times", [1, 63, 64, 65, 200])
+def test_every_request_is_counted_whenever_somebody_looks(times):
+    gateway = Gateway()
+    gateway.finish(times)
+    assert gateway.metrics.funnel().prompt == times * 1000
+    gateway.finish(times)
+    assert gateway.scrape()["request_seconds_count",] == times * 2
+    gateway.finish(times, cached_tokens=None)
+    assert gateway.metrics.degradations()["usage_missing"] == (times >= 100)
+
+
+def test_a_request_keeps_the_label_that_its_model_had_when_it_ended():
+    gateway = Gateway()
+    gateway.finish()
+    gateway.models = ()
+    assert gateway.family("requests_total") == {("a", "m", "chat", "ok"): 1}
+
+
 def test_the_running_version_is_shown():
     assert Gateway().scrape()["build_info", "1.2.3"] == 1
 

@@ -4,6 +4,7 @@ import pytest
 from harness import until
 from raw_engine import answers, raw_engine, seen, whole
 
+from gateway.core.call import Prepared
 from gateway.edge import upstream
 from gateway.edge.upstream import Pool
 
@@ -82,6 +83,22 @@ def test_a_url_is_taken_apart():
     assert (pool.host, pool.port, pool.prefix) == ("::1", 8000, b"/team")
     assert (pool.host_header, pool.secret) == (b"[::1]:8000", b"secret")
     assert Pool("http://engine", None, 1.0, loop).port == 80
+    loop.close()
+
+
+def test_a_head_for_the_engine_is_the_same_however_many_others_were_made_before():
+    loop = asyncio.new_event_loop()
+    pool = Pool("http://e:1/team/", "secret", 1.0, loop)
+    long = b"a" * 3000
+    for _ in range(2):
+        for number in range(200):
+            headers = ((b"accept", b"x"), (b"x-n", b"%d" % number), (b"x-long", long[: number * 15]))
+            prepared = Prepared(path="/v1/x", headers=headers, body=b"{}" * number)
+            assert pool.request_head(prepared, "?q=1", f"r-{number}") == (
+                b"POST /team/v1/x?q=1 HTTP/1.1\r\nhost: e:1\r\ncontent-length: %d\r\n"
+                b"accept: x\r\nx-n: %d\r\nx-long: %b\r\nx-request-id: r-%d\r\n"
+                b"authorization: Bearer secret\r\n\r\n"
+            ) % (number * 2, number, long[: number * 15], number)
     loop.close()
 
 
