@@ -20,6 +20,9 @@ _MESSAGE, _FIELD, _TOOLS, _CALL = "\x1e", "\x1f", "\x1dtools", "\x1dcall"
 _SYSTEM_ROLES = ("system", "developer")
 _NO_PROMPT_FIELDS = frozenset(("role", "content", "tool_calls", "tool_call_id", "id", "function_call"))
 _HEAD_FIELDS = ("chat_template_kwargs", "reasoning_effort", "documents", "chat_template")
+_SPECIAL_FIELDS = frozenset(
+    (*_HEAD_FIELDS, "tools", "functions", "stream_options", "cache_salt", "n", "prompt_cache_key", "metadata")
+)
 _MAX_WIDTH = 100_000
 
 
@@ -42,50 +45,60 @@ class Ask(Struct, frozen=True, kw_only=True):
 def read(api: str, body: bytes) -> Ask:
     """Parse `body` for `api` (see `wire.paths`). Raises `BadRequest`."""
     data = parse_object(body)
-    get = data.get
-    options, salt, n = get("stream_options"), get("cache_salt"), get("n")
-    include = options.get("include_usage") if isinstance(options, dict) else None
+    # One look for all that most bodies lack.
+    is_plain = _SPECIAL_FIELDS.isdisjoint(data)
     reader = _READERS.get(api)
     try:
-        prompt = _NO_PROMPT if reader is None else reader(data)
+        prompt = _NO_PROMPT if reader is None else reader(data, is_plain)
     except RecursionError:
         raise BadRequest("The request body is nested too deeply to be read.") from None
-    choices = 1 if n is None else _choices(n)
+    canonical, total_bytes, count, token_ids = prompt
+    model, stream = model_of(data), data.get("stream") is True
+    width = 0 if api in _NO_SLOT else min(_MAX_WIDTH, count)
+    if is_plain:
+        return Ask(
+            model=model,
+            canonical=canonical,
+            prompt_bytes=total_bytes,
+            width=width,
+            prompts=count,
+            stream=stream,
+            token_ids=token_ids,
+        )
+    options, salt, n = data.get("stream_options"), data.get("cache_salt"), data.get("n")
+    include = options.get("include_usage") if isinstance(options, dict) else None
     return Ask(
-        model=model_of(data),
-        canonical=prompt.canonical,
-        prompt_bytes=prompt.total_bytes,
-        width=0 if api in _NO_SLOT else min(_MAX_WIDTH, prompt.count * choices),
-        prompts=prompt.count,
+        model=model,
+        canonical=canonical,
+        prompt_bytes=total_bytes,
+        width=min(_MAX_WIDTH, width * (1 if n is None else _choices(n))),
+        prompts=count,
         salt=salt if isinstance(salt, str) else "",
-        stream=get("stream") is True,
+        stream=stream,
         include_usage=include if isinstance(include, bool) else None,
-        token_ids=prompt.token_ids,
+        token_ids=token_ids,
         session=_session(data),
     )
 
 
-class _Prompt(Struct, frozen=True):
-    canonical: bytes
-    total_bytes: int
-    count: int
-    token_ids: bool
+_Prompt = tuple[bytes, int, int, bool]
+"""The canonical bytes of the first prompt, the length of all, their count, and whether they are token ids."""
+
+_NO_PROMPT: _Prompt = (b"", 0, 1, False)
 
 
-_NO_PROMPT = _Prompt(b"", 0, 1, False)
+def _chat(data: Mapping[str, Any], is_plain: bool) -> _Prompt:
+    canonical = chat_canonical(data, is_plain)
+    return canonical, len(canonical), 1, False
 
 
-def _chat(data: Mapping[str, Any]) -> _Prompt:
-    canonical = chat_canonical(data)
-    return _Prompt(canonical, len(canonical), 1, False)
-
-
-def chat_canonical(data: Mapping[str, Any]) -> bytes:
-    """The canonical prompt of a chat body."""
-    get = data.get
-    parts = [f"{_FIELD}{field}{compact(data[field])}" for field in _HEAD_FIELDS if get(field) is not None]
-    messages = get("messages")
-    tools = get("tools") or get("functions")
+def chat_canonical(data: Mapping[str, Any], is_plain: bool = False) -> bytes:
+    """The canonical prompt of a chat body; `is_plain`: it has none of the `_SPECIAL_FIELDS`."""
+    messages, tools = data.get("messages"), None
+    parts: list[str] = []
+    if not is_plain:
+        parts += [f"{_FIELD}{it}{compact(data[it])}" for it in _HEAD_FIELDS if data.get(it) is not None]
+        tools = data.get("tools") or data.get("functions")
     for item in messages if isinstance(messages, list) else ():
         if tools and (item.get("role") if isinstance(item, dict) else None) not in _SYSTEM_ROLES:
             parts += (_TOOLS, compact(tools))
@@ -97,12 +110,18 @@ def chat_canonical(data: Mapping[str, Any]) -> bytes:
 
 
 def _message(item: Any, parts: list[str]) -> None:
-    if not isinstance(item, dict):
+    if type(item) is not dict:
         parts += (_MESSAGE, compact(item))
         return
-    content, role = item.get("content"), item.get("role", "")
+    content, role = item.get("content"), item.get("role")
+    if type(content) is str and type(role) is str:
+        parts += (_MESSAGE, role, _FIELD, content)
+        if len(item) > 2:
+            _extras(item, parts)
+        return
     if not isinstance(content, str):
         content = "" if content is None else _content(content)
+    role = item.get("role", "")
     parts += (_MESSAGE, role if isinstance(role, str) else str(role), _FIELD, content)
     if len(item) > ("role" in item) + ("content" in item):
         _extras(item, parts)
@@ -138,7 +157,8 @@ def _extras(item: Mapping[str, Any], parts: list[str]) -> None:
         parts += (_CALL, compact(item["function_call"]))
 
 
-def _completion(data: Mapping[str, Any]) -> _Prompt:
+def _completion(data: Mapping[str, Any], is_plain: bool) -> _Prompt:
+    del is_plain
     prompt = data.get("prompt")
     if not isinstance(prompt, list) or int in map(type, prompt):
         return _one(prompt)
@@ -148,39 +168,41 @@ def _completion(data: Mapping[str, Any]) -> _Prompt:
 def _one(prompt: Any) -> _Prompt:
     if isinstance(prompt, str):
         text = _utf8(prompt)
-        return _Prompt(text, len(text), 1, False)
+        return text, len(text), 1, False
     if isinstance(prompt, list) and _is_ids(prompt):
         try:
             packed = array("I", prompt).tobytes()
         except OverflowError:
             packed = b""
-        return _Prompt(packed, len(packed), 1, True)
+        return packed, len(packed), 1, True
     # llama.cpp takes ids and text mixed in one prompt, and objects with a prompt and its images.
     text = _utf8(compact(prompt)) if prompt else b""
-    return _Prompt(text, len(text), 1, False)
+    return text, len(text), 1, False
 
 
 def _several(prompts: Iterable[_Prompt]) -> _Prompt:
     every = list(prompts)
     if not every:
-        return _Prompt(b"", 0, 1, False)
-    first = every[0]
-    return _Prompt(first.canonical, sum(it.total_bytes for it in every), len(every), first.token_ids)
+        return _NO_PROMPT
+    canonical, _, _, token_ids = every[0]
+    return canonical, sum(total_bytes for _, total_bytes, _, _ in every), len(every), token_ids
 
 
 def _is_ids(prompt: list[Any]) -> bool:
     return set(map(type, prompt)) == {int}
 
 
-def _embedding(data: Mapping[str, Any]) -> _Prompt:
+def _embedding(data: Mapping[str, Any], is_plain: bool) -> _Prompt:
+    del is_plain
     given = data.get("input")
     count = len(given) if isinstance(given, list) and given and not _is_ids(given) else 1
-    return _Prompt(b"", 0, count, False)
+    return b"", 0, count, False
 
 
-def _documents(data: Mapping[str, Any]) -> _Prompt:
+def _documents(data: Mapping[str, Any], is_plain: bool) -> _Prompt:
+    del is_plain
     given = data.get("documents", data.get("text_2"))
-    return _Prompt(b"", 0, len(given) if isinstance(given, list) and given else 1, False)
+    return b"", 0, len(given) if isinstance(given, list) and given else 1, False
 
 
 def _choices(n: object) -> int:
@@ -205,7 +227,7 @@ def _utf8(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
-_READERS: dict[str, Callable[[Mapping[str, Any]], _Prompt]] = {
+_READERS: dict[str, Callable[[Mapping[str, Any], bool], _Prompt]] = {
     "chat": _chat,
     "completions": _completion,
     "embeddings": _embedding,
