@@ -139,7 +139,7 @@ class Usage(Struct, frozen=True, kw_only=True):
     decode_s: float | None = None
 
 
-class Record(Struct, frozen=True):
+class Record(Struct, frozen=True, gc=False):
     """One finished request, for metrics, the access log and `/api/requests`. Holds no prompt text.
 
     `engine` is empty where no engine was chosen; `code` is the gateway's own error code, if it sent
