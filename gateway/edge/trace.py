@@ -8,6 +8,14 @@ _OK = Outcome.OK
 _MAX_NAME = 256
 """Names that a client chose are cut to this before they are kept."""
 
+_LINES = (
+    b"x-request-id: %b\r\n"
+    b"x-gateway-engine: %b\r\n"
+    b"x-gateway-route: %b\r\n"
+    b"x-gateway-predicted-cached-tokens: %d\r\n"
+    b"x-gateway-queue-ms: %b\r\n"
+    b"server-timing: queue;dur=%b, connect;dur=%b, ttfb;dur=%.1f\r\n"
+)
 _MILLISECONDS = tuple([f".{rest:03d}Z" for rest in range(1000)])
 
 
@@ -63,18 +71,19 @@ class Trace:
     def lines(self, request: Request, grant: Grant) -> bytes:
         """The response headers of the gateway's own."""
         queue_s, connect_s = self.queue_s, self.connect_s
-        queue = f"{queue_s * 1000:.1f}" if queue_s else "0.0"
-        connect = f"{connect_s * 1000:.1f}" if connect_s else "0.0"
+        queue = b"%.1f" % (queue_s * 1000) if queue_s else b"0.0"
+        connect = b"%.1f" % (connect_s * 1000) if connect_s else b"0.0"
         ttfb_ms = (self.answered_at - (self.sent_at or self.answered_at)) * 1000
-        text = (
-            f"x-request-id: {request.id}\r\n"
-            f"x-gateway-engine: {grant.engine}\r\n"
-            f"x-gateway-route: {grant.route._value_}\r\n"
-            f"x-gateway-predicted-cached-tokens: {grant.predicted_tokens}\r\n"
-            f"x-gateway-queue-ms: {queue}\r\n"
-            f"server-timing: queue;dur={queue}, connect;dur={connect}, ttfb;dur={ttfb_ms:.1f}\r\n"
+        return _LINES % (
+            request.id.encode(),
+            grant.engine.encode(),
+            grant.route.encode(),
+            grant.predicted_tokens,
+            queue,
+            queue,
+            connect,
+            ttfb_ms,
         )
-        return text.encode()
 
     def record(
         self,

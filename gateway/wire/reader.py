@@ -331,6 +331,7 @@ class AnswerReader(_Collector):
 
     def _begin(self, form: Form, digits: bytes, data: bytes) -> None:
         """`data` begins an answer of `form`, which is taken now."""
+        self._heads.misses = 0
         self.headers = headers = form.headers.copy()
         headers[form.at] = (b"content-length", digits)
         self.head = form.head

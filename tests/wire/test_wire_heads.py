@@ -129,6 +129,19 @@ def test_a_head_that_is_not_plain_is_read_anew_each_time(index: int) -> None:
     assert heads.form is None
 
 
+def test_heads_that_are_all_new_are_seldom_kept_until_one_comes_again():
+    heads = Heads()
+    head = OK + b"x-id: %d\r\ncontent-length: 0\r\n\r\n"
+    forms = set()
+    for number in range(100):
+        AnswerReader(heads).feed(head % number)
+        forms.add(heads.form)
+    assert len(forms) < 25
+    for _ in range(9):
+        AnswerReader(heads).feed(head % 100)
+    assert heads.misses == 0
+
+
 def test_an_engines_key_is_in_no_known_head() -> None:
     head = Heads(b"KEY").told([(b"x-key", b"Bearer KEY"), (b"server", b"s"), (b"content-length", b"1")])
     assert head.lines == b"server: s\r\n"
