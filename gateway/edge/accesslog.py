@@ -71,14 +71,15 @@ def _json_line(record: Record) -> str:
 
 
 def _text_line(r: Record) -> str:
-    request_id, ttft_ms, prompt, cached = r.id, r.ttft_ms, r.prompt_tokens, r.cached_tokens
+    request_id, prompt, cached = r.id, r.prompt_tokens, r.cached_tokens
+    queue_ms, ttft_ms = r.queue_ms, r.ttft_ms
     if not (request_id.isalnum() and request_id.isascii()):
         request_id = _word(request_id)
     what, how = _worded(
         (r.api, r.model, r.engine, r.outcome, r.status, r.route, r.attempts, r.key_name, r.code)
     )
     return (
-        f"time={r.time} id={request_id} {what} queue_ms={r.queue_ms:.1f} "
+        f"time={r.time} id={request_id} {what} queue_ms={f'{queue_ms:.1f}' if queue_ms else '0.0'} "
         f"ttft_ms={'-' if ttft_ms is None else f'{ttft_ms:.1f}'} duration_ms={r.duration_ms:.1f} "
         f"prompt_tokens={'-' if prompt is None else prompt} predicted={r.predicted_cached_tokens} "
         f"cached={'-' if cached is None else cached} {how}\n"
