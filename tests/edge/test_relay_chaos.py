@@ -12,7 +12,7 @@ from harness import chat, running, until
 from raw_client import RawClient, connect, request
 from raw_engine import DONE, END, chunk, event, raw_engine, seen, stream_head, whole
 
-from gateway.edge.exchange import State
+from gateway.edge.state import State
 
 SLOTS = 8
 """Some to spare, since one whose client left is not free at once (docs/architecture.md, Leaving)."""
