@@ -391,7 +391,7 @@ class Exchange:
         relay.dispatcher.finish(request.key, outcome, usage, reached=trace.sent_at is not None)
         now = self._now()
         record = trace.record(
-            request, self._grant, usage, outcome=outcome, status=self._status, code=self._code,
-            stream=self._stream, key_name=self._key_name, timestamp=relay.wall.text(now), now=now,
+            request, self._grant, usage, outcome, self._status, self._code, self._stream, self._key_name,
+            relay.wall.text(now), now,
         )  # fmt: skip
         relay.closed(self, record)

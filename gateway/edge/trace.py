@@ -90,7 +90,6 @@ class Trace:
         request: Request,
         grant: Grant | None,
         usage: Usage,
-        *,
         outcome: Outcome,
         status: int,
         code: str,

@@ -140,7 +140,7 @@ class EngineConnection(asyncio.Protocol):
         if keep:
             if self._is_paused:
                 self.resume_reading()
-            self._pool.keep(self, streamed=streamed)
+            self._pool.keep(self, streamed)
         else:
             self.abort()
 
@@ -217,7 +217,7 @@ class Pool:
         self._connecting.add(task)
         task.add_done_callback(self._connecting.discard)
 
-    def keep(self, connection: EngineConnection, *, streamed: bool) -> None:
+    def keep(self, connection: EngineConnection, streamed: bool) -> None:
         connection.idle_since = self._loop.time()
         if self._retired:
             connection.abort()
