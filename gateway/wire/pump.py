@@ -30,6 +30,10 @@ _PROGRESS = '"prompt_progress"'
 _OPENING = re.compile(rb'"type"\s*:\s*"(?:ping|message_start|response\.(?:created|queued|in_progress))"')
 # Or without one: the usage that SGLang sends after a refusal (sglang `serving_chat.py`).
 _NO_CHOICE = re.compile(rb'"choices"\s*:\s*\[\s*\]')
+# A text in an event, which is no key.
+_CONTENT = re.compile(rb'content":"([^"\\\r\n]*+)"[,}]')
+_COMPLETION = re.compile(rb'"text":"([^"\\\r\n]*+)"[,}]')
+_TEXT = re.compile(rb'[^"\r\n]*+').fullmatch
 _ENDS = (b"\n\n", b"\r\n\r\n")
 # Up to so many bytes `in` is quicker than `rfind`.
 _FEW_BYTES = 1024
@@ -110,6 +114,7 @@ class SsePump:
     _after_cr = False
     _dropped = False
     _is_plain = False
+    _text_at = 0
     # SGLang and OpenAI write `"usage":null` in each event.
     _writes_nulls = False
 
@@ -118,13 +123,33 @@ class SsePump:
         self._rename = _Renamer(alias) if alias else None
 
     def feed(self, data: bytes) -> bytes:
-        if self._is_plain and len(data) <= _FEW_BYTES and data.endswith(_ENDS) and not _tells(data):
-            return data
+        if self._is_plain:
+            if (
+                self._text_at
+                and data.startswith(self._before)
+                and data.endswith(self._after)
+                and _TEXT(data, self._text_at, len(data) - self._after_bytes)
+            ):
+                return data
+            if len(data) <= _FEW_BYTES and data.endswith(_ENDS) and not _tells(data):
+                self._learn(data)
+                return data
         out = self._feed(data)
         self._is_plain = (
             self.started and self._rename is None and not (self._held or self.torn or self._after_cr)
         )
         return out
+
+    def _learn(self, data: bytes) -> None:
+        """Most events are as the one before but for their text. If that has no quotes and no line ends, what
+        is around it tells as little as it did in `data`: a text is no key, and a key that no escape hides
+        is a word that `_tells` looks for."""
+        match = _CONTENT.search(data) or _COMPLETION.search(data)
+        if match is not None:
+            start, end = match.span(1)
+            before, after = data[:start], data[end:]
+            if before.find(b"\\") < 0 and after.find(b"\\") < 0:
+                self._before, self._after, self._text_at, self._after_bytes = before, after, start, len(after)
 
     def _feed(self, data: bytes) -> bytes:
         if self._after_cr and data:
