@@ -2,7 +2,7 @@
 must be what they tell together, where each is looked at."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from splits import in_sizes
 from streams import DONE, REPORTED, ROLE, STOP, USAGE, run
@@ -41,6 +41,9 @@ OTHERS = st.sampled_from([ROLE, STOP, USAGE, DONE, b": ping\n\n", b'data: {"erro
     st.sampled_from([b"\n", b"\r\n"]),
     st.booleans(),
 )
+@example('{"content":"@":"x"}', ["hello", "finish_reason"], b"\n", False)
+@example('{"content":"@"}', ["hello", '","usage":{"prompt_tokens":5},"x":"'], b"\n", False)
+@example(SHAPES[0], ["hello", "\rdata: [DONE]"], b"\n", False)
 def test_events_that_are_alike_tell_alone_what_they_tell_together(
     shape: str, parts: list[str | bytes], end: bytes, withhold: bool
 ) -> None:
