@@ -30,9 +30,11 @@ _PROGRESS = '"prompt_progress"'
 _OPENING = re.compile(rb'"type"\s*:\s*"(?:ping|message_start|response\.(?:created|queued|in_progress))"')
 # Or without one: the usage that SGLang sends after a refusal (sglang `serving_chat.py`).
 _NO_CHOICE = re.compile(rb'"choices"\s*:\s*\[\s*\]')
-# A text in an event, which is no key.
-_CONTENT = re.compile(rb'content":"([^"\\\r\n]*+)"[,}]')
-_COMPLETION = re.compile(rb'"text":"([^"\\\r\n]*+)"[,}]')
+# A text in an event, which is no key; braces count where a model's name is looked for.
+_BARE = rb'[^"\\{}\r\n]*+'
+_CONTENT = re.compile(rb'content":"(' + _BARE + rb')"[,}]')
+_COMPLETION = re.compile(rb'"text":"(' + _BARE + rb')"[,}]')
+_BARE_TEXT = re.compile(_BARE).fullmatch
 _TEXT = re.compile(rb'[^"\r\n]*+').fullmatch
 _ENDS = (b"\n\n", b"\r\n\r\n")
 # Up to so many bytes `in` is quicker than `rfind`.
@@ -114,13 +116,15 @@ class SsePump:
     _after_cr = False
     _dropped = False
     _is_plain = False
-    _text_at = 0
+    _text_at = _after_bytes = 0
+    _before = _after = _shown_before = _shown_after = b""
     # SGLang and OpenAI write `"usage":null` in each event.
     _writes_nulls = False
 
     def __init__(self, *, withhold_usage: bool = False, alias: tuple[str, str] | None = None) -> None:
         self._withhold = withhold_usage
         self._rename = _Renamer(alias) if alias else None
+        self._is_text = _BARE_TEXT if alias else _TEXT
 
     def feed(self, data: bytes) -> bytes:
         if self._is_plain:
@@ -128,28 +132,32 @@ class SsePump:
                 self._text_at
                 and data.startswith(self._before)
                 and data.endswith(self._after)
-                and _TEXT(data, self._text_at, len(data) - self._after_bytes)
+                and self._is_text(data, self._text_at, len(data) - self._after_bytes)
             ):
-                return data
+                if self._rename is None:
+                    return data
+                return self._shown_before + data[self._text_at : -self._after_bytes] + self._shown_after
             if len(data) <= _FEW_BYTES and data.endswith(_ENDS) and not _tells(data):
-                self._learn(data)
-                return data
+                out = self._renamed(data)
+                self._learn(data, out)
+                return out
         out = self._feed(data)
-        self._is_plain = (
-            self.started and self._rename is None and not (self._held or self.torn or self._after_cr)
-        )
+        self._is_plain = self.started and not (self._held or self.torn or self._after_cr)
         return out
 
-    def _learn(self, data: bytes) -> None:
+    def _learn(self, data: bytes, shown: bytes) -> None:
         """Most events are as the one before but for their text. If that has no quotes and no line ends, what
         is around it tells as little as it did in `data`: a text is no key, and a key that no escape hides
         is a word that `_tells` looks for."""
-        match = _CONTENT.search(data) or _COMPLETION.search(data)
-        if match is not None:
-            start, end = match.span(1)
-            before, after = data[:start], data[end:]
-            if before.find(b"\\") < 0 and after.find(b"\\") < 0:
-                self._before, self._after, self._text_at, self._after_bytes = before, after, start, len(after)
+        text = _CONTENT.search(data) or _COMPLETION.search(data)
+        shown_text = _CONTENT.search(shown) or _COMPLETION.search(shown)
+        if text is None or shown_text is None:
+            return
+        before, after = data[: text.start(1)], data[text.end(1) :]
+        if before.find(b"\\") < 0 and after.find(b"\\") < 0:
+            self._before, self._after = before, after
+            self._text_at, self._after_bytes = len(before), len(after)
+            self._shown_before, self._shown_after = shown[: shown_text.start(1)], shown[shown_text.end(1) :]
 
     def _feed(self, data: bytes) -> bytes:
         if self._after_cr and data:
@@ -219,6 +227,9 @@ class SsePump:
             data = self._read(data, text, hits)
         if not self.whole:
             self.whole = sse.has_done(data) or _FINISHED.search(data) is not None or _has_last_event(data)
+        return self._renamed(data)
+
+    def _renamed(self, data: bytes) -> bytes:
         rename = self._rename
         if rename is None:
             return data

@@ -14,6 +14,8 @@ SHAPES = [
     '{"choices":[{"text":"@","finish_reason":null}],"usage":null}',
     '{"type":"content_block_delta","delta":{"type":"text_delta","text":"@"}}',
     '{"content":"@","type":"response.output_text.delta"}',
+    '{"model":"real","choices":[{"delta":{"content":"@"}}]}',
+    '{"choices":[{"text":"@"}],"model" : "real"}',
     # What no engine sends, but what would tell more than its shape.
     r'{"content":"@","us\u0061ge":{"prompt_tokens":3}}',
     r'{"content":"@","usage":null,"err\u006fr":"x"}',
@@ -23,11 +25,14 @@ SHAPES = [
     '{content":"@","a":"usage":null,"x":""}',
     '{"content":"@","content":"@"}',
     '"type":"text":"@"}',
+    '[{"content":"@","model":"real","x":{}}]',
+    '{"model":"real","content":"@","response":{"x":{"model":"real"},"model":"real"}}',
+    '{"model":"real","content":"@"}{"model":"real"}',
 ]
 PARTS = [
     "hello", " ", "é", "usage", "error", "timings", "type", "finish_reason", "message_stop", ":", ",",
-    "response.completed", "event: message_stop", "[DONE]", "data: [DONE]", "\n\n", "\r", "\n", '"', "\\",
-    "\\n", '\\"', '","usage":{"prompt_tokens":5},"x":"', '","error":"no","x":"',
+    "response.completed", "event: message_stop", "[DONE]", "data: [DONE]", "\n\n", "\r", "\n", "{", "}",
+    "\\", "\\n", '"', '\\"', '","usage":{"prompt_tokens":5},"x":"', '","error":"no","x":"',
     r'","us\u0061ge":{"prompt_tokens":5},"x":"',
 ]  # fmt: skip
 TEXTS = st.sampled_from(PARTS) | st.lists(st.sampled_from(PARTS), max_size=4).map("".join)
@@ -43,6 +48,7 @@ OTHERS = st.sampled_from([ROLE, STOP, USAGE, DONE, b": ping\n\n", b'data: {"erro
 )
 @example('{"content":"@":"x"}', ["hello", "finish_reason"], b"\n", False)
 @example('{"content":"@"}', ["hello", '","usage":{"prompt_tokens":5},"x":"'], b"\n", False)
+@example('[{"content":"@","model":"real","x":{}}]', ["hello", "{", "hello"], b"\n", False)
 @example(SHAPES[0], ["hello", "\rdata: [DONE]"], b"\n", False)
 def test_events_that_are_alike_tell_alone_what_they_tell_together(
     shape: str, parts: list[str | bytes], end: bytes, withhold: bool
@@ -52,10 +58,11 @@ def test_events_that_are_alike_tell_alone_what_they_tell_together(
         event = part if isinstance(part, bytes) else b"data: " + shape.replace("@", part).encode() + b"\n\n"
         # Again: the second one may be known by the first.
         events += [event.replace(b"\n", end)] * 2
-    alone = run(events, withhold_usage=withhold)
     whole = b"".join(events)
-    assert alone == run([whole], withhold_usage=withhold)
-    assert alone == run(in_sizes(whole, 1), withhold_usage=withhold)
+    for alias in (None, ("real", "alias")):
+        alone = run(events, withhold_usage=withhold, alias=alias)
+        assert alone == run([whole], withhold_usage=withhold, alias=alias)
+        assert alone == run(in_sizes(whole, 1), withhold_usage=withhold, alias=alias)
 
 
 @pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
