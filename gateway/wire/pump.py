@@ -116,7 +116,7 @@ class SsePump:
     _after_cr = False
     _dropped = False
     _is_plain = False
-    _text_at = _after_bytes = 0
+    _text_at = _after_bytes = _unlike = 0
     _before = _after = _shown_before = _shown_after = b""
     # SGLang and OpenAI write `"usage":null` in each event.
     _writes_nulls = False
@@ -134,12 +134,16 @@ class SsePump:
                 and data.endswith(self._after)
                 and self._is_text(data, self._text_at, len(data) - self._after_bytes)
             ):
+                self._unlike = 0
                 if self._rename is None:
                     return data
                 return self._shown_before + data[self._text_at : -self._after_bytes] + self._shown_after
             if len(data) <= _FEW_BYTES and data.endswith(_ENDS) and not _tells(data):
                 out = self._renamed(data)
-                self._learn(data, out)
+                self._unlike += 1
+                # The more rarely, the longer it has been in vain.
+                if self._unlike & (self._unlike - 1) == 0:
+                    self._learn(data, out)
                 return out
         out = self._feed(data)
         self._is_plain = self.started and not (self._held or self.torn or self._after_cr)
