@@ -106,7 +106,8 @@ def data_of(event: bytes) -> bytes | None:
         # Most of all events.
         return line[6:]
     lines = []
-    for line in _LINE.split(event.removeprefix(_BOM)):
+    # Line ends before it are of the event before, which may have come alone.
+    for line in _LINE.split(event.lstrip(b"\r\n").removeprefix(_BOM)):
         if line.startswith(b"data:"):
             value = line[5:]
             lines.append(value[1:] if value.startswith(b" ") else value)
