@@ -284,7 +284,7 @@ def _tells(data: bytes) -> bool:
     """Whether whole events hold anything to be read: all but a few of an answer hold text alone."""
     # `in` of bytes raises an error inside, and drops it (CPython 3.11).
     text = data.decode("latin-1")
-    if '"timings"' in text or '"error"' in text or "[DONE]" in text or "message_stop" in text:
+    if "[DONE]" in text or '"timings"' in text or '"error"' in text or "message_stop" in text:
         return True
     if '"usage"' in text and (text.count('"usage"') > text.count(_NO_USAGE) or _ESCAPE in text):
         return True
