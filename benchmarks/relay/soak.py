@@ -160,8 +160,8 @@ def counted_part(series: list[tuple[float, float]], seconds: float) -> list[tupl
 
 
 def has_grown(mb_per_minute: float, seconds: float) -> bool:
-    """Whether memory grew by more than it may. A run that ends before tables are full and freed memory has been
-    kept once (some ten minutes) cannot tell."""
+    """Whether memory grew by more than it may. A run that ends before tables are full and freed memory has
+    been kept once (some ten minutes) cannot tell."""
     return seconds >= LONG_S and mb_per_minute >= MOST_MB_PER_MINUTE
 
 
