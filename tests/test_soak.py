@@ -36,9 +36,11 @@ def test_of_a_long_run_the_peaks_count_since_memory_goes_up_and_down():
     assert soak.growth_mb_per_minute(soak.counted_part(leak, 1800)) == pytest.approx(1.0, abs=0.2)
 
 
-def test_half_a_megabyte_a_minute_is_allowed_and_more_only_in_a_short_run():
-    assert soak.most_mb_per_minute(1800) == soak.most_mb_per_minute(300) == 0.5
-    assert soak.most_mb_per_minute(60) == pytest.approx(2.25)
+@pytest.mark.parametrize(
+    ("mb_per_minute", "seconds", "grown"), [(0.49, 1800, False), (0.5, 900, True), (5.0, 899, False)]
+)
+def test_half_a_megabyte_a_minute_is_not_allowed_where_that_can_be_told(mb_per_minute, seconds, grown):
+    assert soak.has_grown(mb_per_minute, seconds) is grown
 
 
 def test_a_session_goes_on_from_what_it_said_before_and_depends_on_its_number_alone():

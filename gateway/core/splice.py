@@ -54,5 +54,9 @@ def replace_value(body: bytes, key: bytes, value: bytes) -> bytes:
 def add_member(body: bytes, member: bytes) -> bytes:
     """`body`, a JSON object, with `member` (`"key":value`) added as its last member."""
     end = body.rindex(b"}")
-    comma = b"" if body[:end].rstrip().endswith(b"{") else b","
-    return body[:end] + comma + member + body[end:]
+    before = body[max(0, end - 1) : end]
+    if before.isspace():
+        before = body[:end].rstrip()
+    comma = b"" if before.endswith(b"{") else b","
+    # Slices of a view are no copies: bodies may be long.
+    return b"".join((memoryview(body)[:end], comma, member, body[end:]))

@@ -8,11 +8,10 @@ that the engine sent inside a stream), `usage` (the last totals reported), `whol
 import json
 import re
 
-from gateway.core.request import Usage
 from gateway.wire import sse
 from gateway.wire.body import compact
 from gateway.wire.errors import error_event
-from gateway.wire.usage import look, merged
+from gateway.wire.usage import UNKNOWN, look, merged
 
 MAX_HELD_BYTES = 1024 * 1024
 """A longer event goes out in pieces, unread: forwarding must not depend on an event's size
@@ -23,22 +22,34 @@ MAX_JSON_BYTES = 8 * 1024 * 1024
 
 _FINISHED = re.compile(rb'"finish_reason"\s*:\s*"')
 # The last event of Anthropic's API and the three of the Responses API; vLLM and llama.cpp send them all.
-_LAST = rb"(?:message_stop|response\.(?:completed|incomplete|failed))"
+_LAST_NAMES = (b"message_stop", b"response.completed", b"response.incomplete", b"response.failed")
+_LAST = b"(?:" + b"|".join(map(re.escape, _LAST_NAMES)) + b")"
 _LAST_EVENT = re.compile(rb'"type"\s*:\s*"' + _LAST + rb'"|(?:^|[\r\n])event: ?' + _LAST + rb"[\r\n]")
 # Sent before there is a token: llama.cpp's `return_progress`, Anthropic's and the Responses API's openings.
+_PROGRESS = '"prompt_progress"'
+_OPENING = re.compile(rb'"type"\s*:\s*"(?:ping|message_start|response\.(?:created|queued|in_progress))"')
 # Or without one: the usage that SGLang sends after a refusal (sglang `serving_chat.py`).
-_NO_TOKEN = re.compile(
-    rb'"prompt_progress"|"choices"\s*:\s*\[\s*\]|'
-    rb'"type"\s*:\s*"(?:ping|message_start|response\.(?:created|queued|in_progress))"'
-)
-_TOLD = (b'"usage"', b'"timings"', b'"error"')
+_NO_CHOICE = re.compile(rb'"choices"\s*:\s*\[\s*\]')
+# A text in an event, which is no key; braces count where a model's name is looked for.
+_BARE = rb'[^"\\{}\r\n]*+'
+_CONTENT = re.compile(rb'content":"(' + _BARE + rb')"[,}]')
+_COMPLETION = re.compile(rb'"text":"(' + _BARE + rb')"[,}]')
+_BARE_TEXT = re.compile(_BARE).fullmatch
+_TEXT = re.compile(rb'[^"\r\n]*+').fullmatch
+_ENDS = (b"\n\n", b"\r\n\r\n")
+# Up to so many bytes `in` is quicker than `rfind`.
+_FEW_BYTES = 1024
+_NO_USAGE = '"usage":null'
+_BLANK = " " * len(_NO_USAGE)
+# Of ASCII: a key could be written with it.
+_ESCAPE = "\\u00"
+_TOLD = ('"usage"', '"timings"', '"error"')
 _OVERLOAD = re.compile(
     rb'"(?:code|type|http_status_code|status)"\s*:\s*"?(?:429|503|529|SERVICE_UNAVAILABLE|overloaded)'
 )
 _OVERLOAD_TEXT = re.compile(rb"queue is full|overloaded|server busy", re.IGNORECASE)
 _TOKEN = re.compile(rb'("(?:[^"\\\r\n]|\\.)*")\s*:|"(?:[^"\\\r\n]|\\.)*"|[{}\[\]]')
 _OWNERS = ([b""], [b"", b'"message"'], [b"", b'"response"'])
-_NO_USAGE = Usage()
 
 
 def is_overload(error: bytes) -> bool:
@@ -54,7 +65,7 @@ class JsonPump:
     """A body with a beginning and an end. With `alias` (real, shown) it is held until it can be renamed."""
 
     def __init__(self, alias: tuple[str, str] | None = None) -> None:
-        self.usage = _NO_USAGE
+        self.usage = UNKNOWN
         self.started = False
         self.failed: bytes | None = None
         self.whole = True
@@ -81,52 +92,76 @@ class JsonPump:
             return b""
         body = b"".join(self._pieces)
         seen = look(body)
-        self.usage = seen.usage or _NO_USAGE
+        self.usage = seen.usage or UNKNOWN
         return self._rename(body) if self._rename else b""
 
 
 class SsePump:
-    """A stream of events. Holds back at most one incomplete event."""
+    """A stream of events. Holds back at most one incomplete event.
+
+    `whole`: it came to its own end, by `[DONE]`, its API's last event, or a finish reason. `any_event`: a
+    complete data event has passed; before it, another engine may still be tried. `torn`: half of an event
+    has passed, and nothing may be put in its middle.
+    """
+
+    # What a stream never changes, or once, is not set for each: most of this.
+    usage = UNKNOWN
+    started = False
+    failed: bytes | None = None
+    whole = False
+    any_event = False
+    torn = False
+    _held = b""
+    _tail = b""
+    _after_cr = False
+    _dropped = False
+    _is_plain = False
+    _text_at = _after_bytes = _unlike = 0
+    _before = _after = _shown_before = _shown_after = b""
+    # SGLang and OpenAI write `"usage":null` in each event.
+    _writes_nulls = False
 
     def __init__(self, *, withhold_usage: bool = False, alias: tuple[str, str] | None = None) -> None:
-        self.usage = _NO_USAGE
-        self.started = False
-        self.failed: bytes | None = None
         self._withhold = withhold_usage
         self._rename = _Renamer(alias) if alias else None
-        self._held = b""
-        self._torn = False
-        self._tail = b""
-        self._after_cr = False
-        self._dropped = False
-        self._done = False
-        self._finished = False
-        self._events = False
-        self._is_plain = False
-
-    @property
-    def whole(self) -> bool:
-        """Whether the answer came to its own end: `[DONE]`, its API's last event, or a finish reason."""
-        return self._done or self._finished
-
-    @property
-    def any_event(self) -> bool:
-        """Whether a complete data event has passed: before it, another engine may still be tried."""
-        return self._events
-
-    @property
-    def torn(self) -> bool:
-        """Whether half of an event has passed: nothing may be put in its middle."""
-        return self._torn
+        self._is_text = _BARE_TEXT if alias else _TEXT
 
     def feed(self, data: bytes) -> bytes:
-        if self._is_plain and data.endswith(b"\n\n") and not _tells(data):
-            return data
+        if self._is_plain:
+            if (
+                self._text_at
+                and data.startswith(self._before)
+                and data.endswith(self._after)
+                and self._is_text(data, self._text_at, len(data) - self._after_bytes)
+            ):
+                self._unlike = 0
+                if self._rename is None:
+                    return data
+                return self._shown_before + data[self._text_at : -self._after_bytes] + self._shown_after
+            if len(data) <= _FEW_BYTES and data.endswith(_ENDS) and not _tells(data):
+                out = self._renamed(data)
+                self._unlike += 1
+                # The more rarely, the longer it has been in vain.
+                if self._unlike & (self._unlike - 1) == 0:
+                    self._learn(data, out)
+                return out
         out = self._feed(data)
-        self._is_plain = (
-            self.started and self._rename is None and not (self._held or self._torn or self._after_cr)
-        )
+        self._is_plain = self.started and not (self._held or self.torn or self._after_cr)
         return out
+
+    def _learn(self, data: bytes, shown: bytes) -> None:
+        """Most events are as the one before but for their text. If that has no quotes and no line ends, what
+        is around it tells as little as it did in `data`: a text is no key, and a key that no escape hides
+        is a word that `_tells` looks for."""
+        text = _CONTENT.search(data) or _COMPLETION.search(data)
+        shown_text = _CONTENT.search(shown) or _COMPLETION.search(shown)
+        if text is None or shown_text is None:
+            return
+        before, after = data[: text.start(1)], data[text.end(1) :]
+        if before.find(b"\\") < 0 and after.find(b"\\") < 0:
+            self._before, self._after = before, after
+            self._text_at, self._after_bytes = len(before), len(after)
+            self._shown_before, self._shown_after = shown[: shown_text.start(1)], shown[shown_text.end(1) :]
 
     def _feed(self, data: bytes) -> bytes:
         if self._after_cr and data:
@@ -134,13 +169,13 @@ class SsePump:
             if data.startswith(b"\n"):
                 # The second half of a CRLF, which goes the way of its event.
                 return (b"" if self._dropped else b"\n") + self._feed(data[1:])
-        if self._torn:
+        if self.torn:
             return self._feed_torn(data)
         known = len(self._held)
         if known:
             data = self._held + data
             self._held = b""
-        if not data.endswith((b"\n\n", b"\r\n\r\n")):
+        if not data.endswith(_ENDS):
             cut = sse.last_boundary(data, max(0, known - sse.STRADDLE_BYTES))
             if cut < len(data):
                 self._held = data[cut:]
@@ -157,19 +192,19 @@ class SsePump:
         if not held or _is_cut_off(sse.data_of(held)):
             return b""
         out = self._observe(held)
-        self._torn = bool(out)
+        self.torn = bool(out)
         return out
 
     def truncated(self, code: str, message: str, api: str) -> bytes:
         """The in-band error that ends an answer which broke off; a half event before it is dropped."""
         self._held = b""
-        return (b"\n\n" if self._torn else b"") + error_event(code, message, api)
+        return (b"\n\n" if self.torn else b"") + error_event(code, message, api)
 
     def _tear(self) -> bytes:
         piece, self._held = self._held, b""
-        self._torn = self.started = self._events = True
+        self.torn = self.started = self.any_event = True
         # `response.completed` repeats the whole answer; engines write what it is first.
-        self._finished = self._finished or _has_last_event(piece)
+        self.whole = self.whole or _has_last_event(piece)
         self._tail = piece[-sse.STRADDLE_BYTES :]
         return piece
 
@@ -180,7 +215,7 @@ class SsePump:
         if not end:
             self._tail = seen[-sse.STRADDLE_BYTES :]
             return data
-        self._torn = self._dropped = False
+        self.torn = self._dropped = False
         rest = end - len(self._tail)
         if rest == len(data):
             self._after_cr = data.endswith(b"\r")
@@ -190,12 +225,15 @@ class SsePump:
     def _observe(self, data: bytes) -> bytes:
         if not self.started:
             self._first(data)
-        if b'"usage"' in data or b'"timings"' in data or b'"error"' in data:
-            data = self._read(data)
-        if sse.has_done(data):
-            self._done = True
-        elif (b'"finish_reason"' in data and _FINISHED.search(data)) or _has_last_event(data):
-            self._finished = True
+        # Strings are searched more quickly than bytes.
+        text = data.decode("latin-1")
+        if hits := sse.first_hits(text, _TOLD):
+            data = self._read(data, text, hits)
+        if not self.whole:
+            self.whole = sse.has_done(data) or _FINISHED.search(data) is not None or _has_last_event(data)
+        return self._renamed(data)
+
+    def _renamed(self, data: bytes) -> bytes:
         rename = self._rename
         if rename is None:
             return data
@@ -204,19 +242,23 @@ class SsePump:
         return rename(data) if one else b"".join(map(rename, sse.events(data)))
 
     def _first(self, data: bytes) -> None:
-        for event in sse.events(data):
-            content = sse.data_of(event)
-            if not content:
-                continue
-            self._events = True
-            if not content.startswith(b"[DONE]") and not _NO_TOKEN.search(content) and not _error(content):
-                self.started = True
-                return
+        start = 0
+        while start < len(data) and not self.started:
+            end = sse.first_boundary(data, start) or len(data)
+            content = sse.data_of(data[start:end])
+            if content:
+                self.any_event = True
+                self.started = _is_token(content)
+                self._writes_nulls = content.find(_NO_USAGE.encode()) >= 0
+            start = end
 
-    def _read(self, data: bytes) -> bytes:
+    def _read(self, data: bytes, text: str, hits: dict[str, int]) -> bytes:
+        if self._writes_nulls and _ESCAPE not in text:
+            text = text.replace(_NO_USAGE, _BLANK)
+            hits = sse.first_hits(text, _TOLD)
         pieces: list[bytes] = []
         done = 0
-        for start, end in sse.spans_with(data, _TOLD):
+        for start, end in sse.spans_with(data, text, hits):
             event = data[start:end]
             content = sse.data_of(event)
             if not content:
@@ -240,21 +282,32 @@ class SsePump:
 
 def _tells(data: bytes) -> bool:
     """Whether whole events hold anything to be read: all but a few of an answer hold text alone."""
-    if b'"usage"' in data or b'"timings"' in data or b'"error"' in data or b"[DONE]" in data:
+    # `in` of bytes raises an error inside, and drops it (CPython 3.11).
+    text = data.decode("latin-1")
+    if "[DONE]" in text or '"timings"' in text or '"error"' in text or "message_stop" in text:
         return True
-    if b"message_stop" in data or b"response." in data:
+    if '"usage"' in text and (text.count('"usage"') > text.count(_NO_USAGE) or _ESCAPE in text):
         return True
-    at = data.find(b'"finish_reason"')
+    if "response." in text and _has_last_event(data):
+        return True
+    at = text.find('"finish_reason"')
     # What the event of a token says of it, once and as most engines spell it; the rest is looked at closely.
-    return at >= 0 and not (data.startswith(b":null", at + 15) and data.find(b'"finish_reason"', at + 15) < 0)
+    return at >= 0 and not (text.startswith(":null", at + 15) and text.find('"finish_reason"', at + 15) < 0)
 
 
 def _has_last_event(data: bytes) -> bool:
-    return (b"message_stop" in data or b"response." in data) and _LAST_EVENT.search(data) is not None
+    if data.rfind(b"response.") < 0 and data.rfind(b"message_stop") < 0:
+        return False
+    return any(data.rfind(name) >= 0 for name in _LAST_NAMES) and _LAST_EVENT.search(data) is not None
 
 
-def _error(content: bytes) -> bool:
-    return b'"error"' in content and look(content).error is not None
+def _is_token(content: bytes) -> bool:
+    text = content.decode("latin-1")
+    if text.startswith("[DONE]") or _PROGRESS in text or _NO_CHOICE.search(content):
+        return False
+    if '"type"' in text and _OPENING.search(content):
+        return False
+    return '"error"' not in text or look(content).error is None
 
 
 def _is_cut_off(content: bytes | None) -> bool:

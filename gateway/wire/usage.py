@@ -63,8 +63,8 @@ class Seen(Struct, frozen=True):
     lonely: bool
 
 
+UNKNOWN = Usage()
 _NOTHING = Seen(None, None, False)
-_UNKNOWN = Usage()
 _decode = msgspec.json.Decoder(_Body).decode
 _decode_inner = msgspec.json.Decoder(_Inner).decode
 
@@ -73,12 +73,16 @@ def look(data: bytes) -> Seen:
     """Read usage and error out of a JSON object; anything unreadable is nothing seen, never a failure."""
     try:
         body = _decode(data)
-        inner = _inner(body)
+        reported, error = body.usage, body.error
+        if body.message is not _ABSENT or body.response is not _ABSENT:
+            inner = _inner(body)
+            reported = reported or inner.usage
+            error = error if _present(error) else inner.error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return _NOTHING
     return Seen(
-        usage_of(body.usage or inner.usage, body.timings),
-        _present(body.error) or _present(inner.error),
+        usage_of(reported, body.timings),
+        None if error is _ABSENT else _present(error),
         body.choices == [],
     )
 
@@ -100,24 +104,26 @@ def usage_of(reported: _Reported | None, timings: _Timings | None) -> Usage | No
     """`prompt_tokens` includes cached ones in OpenAI's form and excludes them in Anthropic's."""
     if reported is None and timings is None:
         return None
-    stated = _stated(reported) if reported is not None else _UNKNOWN
+    stated = _stated(reported) if reported is not None else UNKNOWN
     return merged(_timed(timings), stated) if timings is not None else stated
 
 
 def _stated(reported: _Reported) -> Usage:
     details = reported.prompt_tokens_details or reported.input_tokens_details
-    cached = _count(details.cached_tokens) if details is not None else None
-    read, written = _count(reported.cache_read_input_tokens), _count(reported.cache_creation_input_tokens)
+    cached = None if details is None else _count(details.cached_tokens)
     prompt = _count(reported.prompt_tokens)
-    if prompt is None:
-        prompt = _count(reported.input_tokens)
-        if prompt is not None:
-            prompt += (read or 0) + (written or 0)
     completion = _count(reported.completion_tokens)
+    if cached is None or prompt is None:
+        read, written = _count(reported.cache_read_input_tokens), _count(reported.cache_creation_input_tokens)
+        cached = read if cached is None else cached
+        if prompt is None:
+            prompt = _count(reported.input_tokens)
+            if prompt is not None:
+                prompt += (read or 0) + (written or 0)
     return Usage(
         prompt_tokens=prompt,
         completion_tokens=_count(reported.output_tokens) if completion is None else completion,
-        cached_tokens=read if cached is None else cached,
+        cached_tokens=cached,
     )
 
 
@@ -135,6 +141,8 @@ def _timed(timings: _Timings) -> Usage:
 def merged(earlier: Usage, later: Usage) -> Usage:
     """What both say, the later one where they differ. Streams report running totals, sometimes in parts:
     Anthropic's `message_delta` may leave out what `message_start` told (ai-gateway#2236)."""
+    if earlier is UNKNOWN:
+        return later
     return Usage(
         prompt_tokens=_either(later.prompt_tokens, earlier.prompt_tokens),
         completion_tokens=_either(later.completion_tokens, earlier.completion_tokens),

@@ -138,6 +138,11 @@ def test_only_a_lonely_usage_chunk_is_withheld(event: bytes) -> None:
     assert same(ROLE + event + DONE, withhold_usage=True).out == ROLE + event + DONE
 
 
+@pytest.mark.parametrize("gap", [b"\n", b"\r\n", b"\r"])
+def test_usage_is_read_behind_a_line_end_too_many_and_a_byte_order_mark(gap: bytes) -> None:
+    assert same(ROLE + gap + b"\xef\xbb\xbf" + USAGE + DONE).usage == REPORTED
+
+
 def test_a_character_cut_in_two_arrives_whole() -> None:
     # claude-code-router 79f48c00
     data = 'data: {"x":"日本"}\n\n'.encode()

@@ -58,6 +58,7 @@ def test_events_joined_are_the_stream(data: bytes) -> None:
         (b"\n\n", None),
         ("data: a\u2028b\n\n".encode(), "a\u2028b".encode()),
         (b"\xef\xbb\xbfdata: a\n\n", b"a"),
+        (b"\r\n\xef\xbb\xbfdata: a\n\n", b"a"),
     ],
 )
 def test_the_data_of_an_event_is_its_data_lines(event: bytes, data: bytes | None) -> None:
