@@ -273,7 +273,7 @@ class AnswerReader(_Collector):
         if is_new:
             self._is_new = not data
             form = self._heads.form
-            if form is not None and (digits := form.digits(data)) is not None:
+            if form is not None and (digits := form.shape.digits(data)) is not None:
                 self._begin(form, digits, data)
                 return
         elif self._left:
@@ -338,7 +338,7 @@ class AnswerReader(_Collector):
         self.status = form.status
         self.length = digits
         self._left = int(digits)
-        self._count(data[form.bytes + len(digits) :])
+        self._count(data[form.shape.bytes + len(digits) :])
 
     def _count(self, data: bytes) -> None:
         """A piece of a body that ends when its length has come."""

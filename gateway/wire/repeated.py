@@ -1,70 +1,108 @@
 """Heads that come again: a client's next request, or an engine's next answer, mostly begins with the bytes of
-the last one, but for the length of the body."""
+the last one, but for the digits of its length."""
 
-import re
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Generic, TypeVar
 
 from gateway.core.call import Header
 
 MAX_HEAD_BYTES = 4096
-"""A longer head is not remembered: thousands of connections keep one each."""
+"""A longer head is read anew each time, far below the limits that it would have to be held against."""
 
 _TRIES = 8
 """So many heads in a row that did not come again, one with a time or an id in it say, and no more are
 remembered on this connection."""
 
 _MAX_DIGITS = 15
-_LENGTH = re.compile(rb"\r\ncontent-length: ?([0-9]{1,15})\r\n", re.IGNORECASE)
-_CHANGES_FRAMING = frozenset((b"transfer-encoding", b"expect", b"upgrade", b"trailer"))
+_LENGTH = b"\r\ncontent-length:"
+_END = b"\r\n\r\n"
+# What frames a body in another way than by its length, or asks for more than an answer.
+_OTHER_FRAMING = frozenset((b"transfer-encoding", b"upgrade", b"trailer", b"expect"))
 
 H = TypeVar("H")
 
 
+class Shape:
+    """The bytes of a head before and after the digits of its one content-length: so many `bytes`."""
+
+    __slots__ = ("after", "before", "bytes", "start", "window")
+
+    def __init__(self, before: bytes, after: bytes) -> None:
+        self.before = before
+        self.after = after
+        self.start = len(before)
+        self.bytes = len(before) + len(after)
+        self.window = self.bytes + _MAX_DIGITS
+
+    def digits(self, data: bytes) -> bytes | None:
+        """The length in the head that `data` begins with, if that is of this shape."""
+        if not data.startswith(self.before):
+            return None
+        start = self.start
+        end = data.find(self.after, start, self.window)
+        digits = data[start:end]
+        return digits if end > 0 and digits.isdigit() else None
+
+
+def shape_of(data: bytes, headers: Sequence[Header]) -> Shape | None:
+    """That of the head that `data` begins with, if it is certain that llhttp has read `headers` in just these
+    bytes, and that a body follows whose length they tell."""
+    end = data.find(_END, 0, MAX_HEAD_BYTES) + len(_END)
+    names = [name for name, _ in headers]
+    if end < len(_END) or names.count(b"content-length") != 1 or not _OTHER_FRAMING.isdisjoint(names):
+        return None
+    digits = headers[names.index(b"content-length")][1]
+    raw = data[:end]
+    start = _value_at(raw, _LENGTH)
+    if start < 0 or not digits.isdigit() or len(digits) > _MAX_DIGITS:
+        return None
+    return Shape(raw[:start], raw[start + len(digits) :]) if raw.startswith(digits, start) else None
+
+
+def _value_at(raw: bytes, name: bytes) -> int:
+    """Where the value of the one header `name` begins, -1 if there is not just one."""
+    lower = raw.lower()
+    at = lower.find(name)
+    if at < 0 or lower.find(name, at + 1) >= 0:
+        return -1
+    at += len(name)
+    while raw[at] in b" \t":
+        at += 1
+    return at
+
+
 class Repeated(Generic[H]):
-    """The last head of a connection, with the `head` that the parser made of it.
+    """The last head of a connection, with the `head` that the parser made of it: that holds when it comes
+    again, and that it is valid."""
 
-    Only the digits of its one content-length may be others when it comes again, so what the parser found in
-    it, and that it is valid, still holds.
-    """
-
-    __slots__ = ("_after", "_at", "_before", "_tries", "head")
+    __slots__ = ("_shape", "_tries", "head")
 
     head: H
 
     def __init__(self) -> None:
-        self._before = b""
-        self._at = 0
-        self._after = b""
+        self._shape: Shape | None = None
         self._tries = _TRIES
 
     def body(self, data: bytes) -> bytes | None:
         """What follows the head, if `data` is one whole message with the same head."""
-        at = self._at
-        if not at or not data.startswith(self._before):
+        shape = self._shape
+        if shape is None or (digits := shape.digits(data)) is None:
             return None
-        stop = data.find(b"\r", at, at + _MAX_DIGITS + 1)
-        if stop < 0 or not data.startswith(self._after, stop):
-            return None
-        digits = data[at:stop]
-        start = stop + len(self._after)
-        if not digits.isdigit() or len(data) != start + int(digits):
+        start = shape.bytes + len(digits)
+        if len(data) != start + int(digits):
             return None
         self._tries = _TRIES
         return data[start:]
 
-    def learn(self, data: bytes, head: H, headers: Iterable[Header], body_bytes: int) -> None:
+    def learn(self, data: bytes, head: H, headers: Sequence[Header], body_bytes: int) -> None:
         """`data` began with `head`, and ends with its body of `body_bytes`; another may have been between."""
         if not self._tries:
             return
         self._tries -= 1
-        self._at = 0
-        end = data.find(b"\r\n\r\n", 0, MAX_HEAD_BYTES)
-        length = _LENGTH.search(data, 0, end + 2) if end > 0 else None
-        names = [name for name, _ in headers]
-        if length is None or end + 4 + body_bytes != len(data) or int(length[1]) != body_bytes:
+        self._shape = None
+        shape = shape_of(data, headers)
+        digits = shape.digits(data) if shape is not None else None
+        if shape is None or digits is None or int(digits) != body_bytes:
             return
-        if names.count(b"content-length") != 1 or not _CHANGES_FRAMING.isdisjoint(names):
-            return
-        self._at, stop = length.span(1)
-        self._before, self._after, self.head = data[: self._at], data[stop : end + 4], head
+        if shape.bytes + len(digits) + body_bytes == len(data):
+            self._shape, self.head = shape, head

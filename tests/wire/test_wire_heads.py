@@ -115,7 +115,7 @@ def test_a_head_that_comes_again_is_known(index: int) -> None:
             assert (reader.take(), reader.complete, reader.keep_alive) == (body, True, True)
             assert http1.header(reader.headers, b"content-length") == reader.length
             assert heads.form is not None
-            assert heads.form.digits(head) == reader.length
+            assert heads.form.shape.digits(head) == reader.length
 
 
 @pytest.mark.parametrize("index", [3, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 18, 19, 20])
