@@ -44,22 +44,22 @@ class Queue:
         self.max_requests = max_requests
         self.max_bytes = max_bytes
         self.bytes = 0
+        self.by_key: dict[int, Waiting] = {}
         self._lanes: dict[int, dict[int, Waiting]] = {lane: {} for lane in range(self._RESUMED, LOW + 1)}
-        self._by_key: dict[int, Waiting] = {}
-        self._deadlines: list[tuple[float, int]] = []
+        self.deadlines: list[tuple[float, int]] = []
 
     def __len__(self) -> int:
-        return len(self._by_key)
+        return len(self.by_key)
 
     def __iter__(self) -> Iterator[Waiting]:
         for lane in self._lanes.values():
             yield from lane.values()
 
     def __contains__(self, key: int) -> bool:
-        return key in self._by_key
+        return key in self.by_key
 
     def fits(self, body_bytes: int) -> bool:
-        return len(self._by_key) < self.max_requests and self.bytes + body_bytes <= self.max_bytes
+        return len(self.by_key) < self.max_requests and self.bytes + body_bytes <= self.max_bytes
 
     def add(
         self,
@@ -77,22 +77,22 @@ class Queue:
         deadline = since + request.max_wait_s
         waiting = Waiting(request, since, deadline, lane, now, models or request.models)
         self._lanes[lane][request.key] = waiting
-        self._by_key[request.key] = waiting
+        self.by_key[request.key] = waiting
         self.bytes += request.body_bytes
-        heapq.heappush(self._deadlines, (waiting.deadline, request.key))
+        heapq.heappush(self.deadlines, (waiting.deadline, request.key))
         return waiting
 
     def get(self, key: int) -> Waiting | None:
-        return self._by_key.get(key)
+        return self.by_key.get(key)
 
     def remove(self, key: int) -> Waiting | None:
-        waiting = self._by_key.pop(key, None)
+        waiting = self.by_key.pop(key, None)
         if waiting is not None:
             del self._lanes[waiting.lane][key]
             self.bytes -= waiting.request.body_bytes
-            if len(self._deadlines) > 2 * len(self._by_key) + _STALE_DEADLINES:
-                self._deadlines = [(it.deadline, at) for at, it in self._by_key.items()]
-                heapq.heapify(self._deadlines)
+            if len(self.deadlines) > 2 * len(self.by_key) + _STALE_DEADLINES:
+                self.deadlines = [(it.deadline, at) for at, it in self.by_key.items()]
+                heapq.heapify(self.deadlines)
         return waiting
 
     def first(self, models: Set[str], at_most: int, kept_out: int) -> list[Waiting]:
@@ -130,15 +130,15 @@ class Queue:
     def expired(self, now: float) -> list[Waiting]:
         """Take out all whose deadline has passed."""
         out: list[Waiting] = []
-        while self._deadlines and self._deadlines[0][0] <= now:
-            deadline, key = heapq.heappop(self._deadlines)
-            waiting = self._by_key.get(key)
+        while self.deadlines and self.deadlines[0][0] <= now:
+            deadline, key = heapq.heappop(self.deadlines)
+            waiting = self.by_key.get(key)
             if waiting is not None and waiting.deadline == deadline:
                 self.remove(key)
                 out.append(waiting)
         return out
 
     def next_deadline(self) -> float | None:
-        while self._deadlines and self._deadlines[0][1] not in self._by_key:
-            heapq.heappop(self._deadlines)
-        return self._deadlines[0][0] if self._deadlines else None
+        while self.deadlines and self.deadlines[0][1] not in self.by_key:
+            heapq.heappop(self.deadlines)
+        return self.deadlines[0][0] if self.deadlines else None

@@ -1,12 +1,15 @@
 """One engine as the scheduler knows it: its limits, its health, and what runs on it now."""
 
-import math
 from collections.abc import Sequence
 from enum import StrEnum
+from math import expm1
 
 from msgspec import Struct
 
 from gateway.core.holds import Hold
+from gateway.core.lease import Cooling as Cooling
+from gateway.core.lease import Lease as Lease
+from gateway.core.lease import LoadReport as LoadReport
 from gateway.core.request import Usage
 from gateway.core.smoothing import Rate, smoothed
 
@@ -68,62 +71,13 @@ class Facts(Struct, frozen=True, kw_only=True):
     cancel_s: float = 2.0
 
 
-class LoadReport(Struct, frozen=True, kw_only=True):
-    """One reading of an engine's own counters, asked for at `asked_at`.
-
-    `running` and `waiting` count sequences, not requests. `started_at` is any value that changes when
-    the engine process is another one (its start time); None where the engine does not tell.
-    """
-
-    asked_at: float
-    running: int | None = None
-    waiting: int | None = None
-    kv_usage: float | None = None
-    started_at: float | None = None
-    prefix_queries_tokens: float | None = None
-    prefix_hits_tokens: float | None = None
-
-
 DEFAULT_SLOT_S = 10.0
 """Slot time assumed before any request has finished; long, so that an idle engine beats a guess."""
 
 _FAILURES_TO_DOWN = 3
 _LIVE_TRAFFIC_S = 30.0
-_ON_ITS_WAY_S = 0.05
-_TOKENIZED_PER_S = 200_000
-"""A request is in a report if it had this long to get there and be tokenized (llama.cpp does some millions
-a second), and was granted before the engine answered the report before; a younger one may be on its way."""
-
 _CANCEL_SEEN_S = 0.1
 """A report asked for sooner than this after a disconnect may be older than the request it should show."""
-
-
-class Lease(Struct):
-    """One request's slots on an engine, from its grant to its last byte. `ahead_tokens` of other prompts were
-    still to be computed when it was granted."""
-
-    width: int
-    granted_at: float
-    prefill_tokens: int
-    prompt_tokens: int = 0
-    ahead_tokens: int = 0
-    first_token_at: float | None = None
-
-    def is_in(self, report: LoadReport, asked_before: float) -> bool:
-        """Whether the engine must have counted it in `report`, the one before having been asked for at
-        `asked_before`."""
-        if self.first_token_at is not None:
-            return True
-        arrived = self.granted_at + _ON_ITS_WAY_S + self.prompt_tokens / _TOKENIZED_PER_S
-        return self.granted_at < asked_before and arrived < report.asked_at
-
-
-class Cooling(Struct, frozen=True):
-    """Slots whose client left while the engine may still be working on the request."""
-
-    width: int
-    since: float
-    until: float
 
 
 AVERAGED_S = 60.0
@@ -136,20 +90,46 @@ _UNKNOWN, _LOADING, _READY, _BUSY, _DOWN = (
 )  # fmt: skip
 
 
+class Watch:
+    """What the engines of a fleet tell of themselves, so that nobody has to ask each of them at every request.
+
+    `is_stale`: one takes requests or does not otherwise than before, or its facts are others. `timed` has all
+    engines that keep a slot or let one cool, and perhaps some that did.
+    """
+
+    __slots__ = ("is_stale", "timed")
+
+    def __init__(self) -> None:
+        self.is_stale = True
+        self.timed: set[Engine] = set()
+
+    def join(self, engine: "Engine") -> None:
+        engine.watch = self
+        self.is_stale = True
+        if engine.holds or engine.cooling:
+            self.timed.add(engine)
+
+
 class Engine:
     """Mutable state of one engine. Only the scheduler touches it.
 
-    `trouble`: why it is down, in words, where that will not pass by itself: a certificate, say.
+    `trouble`: why it is down, in words, where that will not pass by itself: a certificate, say. `accepting`
+    and `usable` (slots that this process may use and nobody else does) follow from what is set: they are asked
+    for much more often.
     """
 
     def __init__(self, name: str, url: str) -> None:
         self.name = name
         self.url = url
-        self.facts = Facts()
-        self.health = _UNKNOWN
+        self.watch = Watch()
         self.trouble = ""
-        self.draining = False
-        self.quota: int | None = None
+        self.accepting = False
+        self._facts = Facts()
+        self._health = _UNKNOWN
+        self._draining = False
+        self._quota: int | None = None
+        self._foreign = 0
+        self.usable = self._facts.slots
         self.leases: dict[int, Lease] = {}
         self.in_flight = 0
         self.cooling: list[Cooling] = []
@@ -163,7 +143,6 @@ class Engine:
         self.holds: list[Hold] = []
         self.report: LoadReport | None = None
         self.report_at: float | None = None
-        self.foreign = 0
         self.restarts = 0
         self.slot_idle_while_waiting_s = 0.0
         self._prefill_rate = Rate()
@@ -175,8 +154,61 @@ class Engine:
         self._asked_before = float("-inf")
 
     @property
-    def accepting(self) -> bool:
-        return not self.draining and (self.health is _READY or self.health is _BUSY)
+    def facts(self) -> Facts:
+        return self._facts
+
+    @facts.setter
+    def facts(self, facts: Facts) -> None:
+        self._facts = facts
+        self.watch.is_stale = True
+        self._resize()
+
+    @property
+    def health(self) -> Health:
+        return self._health
+
+    @health.setter
+    def health(self, health: Health) -> None:
+        if health is not self._health:
+            self._health = health
+            self._accept()
+
+    @property
+    def draining(self) -> bool:
+        return self._draining
+
+    @draining.setter
+    def draining(self, on: bool) -> None:
+        self._draining = on
+        self._accept()
+
+    @property
+    def quota(self) -> int | None:
+        return self._quota
+
+    @quota.setter
+    def quota(self, quota: int | None) -> None:
+        self._quota = quota
+        self._resize()
+
+    @property
+    def foreign(self) -> int:
+        """Slots that others use."""
+        return self._foreign
+
+    @foreign.setter
+    def foreign(self, width: int) -> None:
+        self._foreign = width
+        self._resize()
+
+    def _accept(self) -> None:
+        self.watch.is_stale = True
+        self.accepting = not self._draining and (self._health is _READY or self._health is _BUSY)
+
+    def _resize(self) -> None:
+        slots, quota = self._facts.slots, self._quota
+        limit = slots if quota is None else min(slots, quota)
+        self.usable = max(0, limit - self._foreign)
 
     def serves(self, model: str) -> bool:
         return self.accepting and model in self.facts.models
@@ -188,21 +220,12 @@ class Engine:
         return not self.draining and coming and (not known or model in known)
 
     @property
-    def limit(self) -> int:
-        """Slots that this process may use."""
-        return self.facts.slots if self.quota is None else min(self.facts.slots, self.quota)
-
-    @property
-    def usable(self) -> int:
-        return max(0, self.limit - self.foreign)
-
-    @property
     def free(self) -> int:
         return self.usable - self.in_flight - self.cooling_width
 
     def width_here(self, width: int) -> int:
         """A lease is at most as wide as the engine: what is wider the engine runs in turns."""
-        return min(width, self.facts.slots)
+        return min(width, self._facts.slots)
 
     def has_room(self, width: int, reserved: int = 0) -> bool:
         """Whether a request of `width` could start now beside `reserved` slots kept for others."""
@@ -223,6 +246,7 @@ class Engine:
 
     def hold(self, hold: Hold) -> None:
         self.holds.append(hold)
+        self.watch.timed.add(self)
 
     def end_holds(self, blocks: Sequence[int]) -> None:
         """The session of `blocks` has its next turn placed, here or elsewhere."""
@@ -232,9 +256,10 @@ class Engine:
         """Count a granted request in flight. `prefill_tokens` of its prompt are to be computed."""
         self.leases[key] = Lease(width, now, prefill_tokens, prompt_tokens, self.pending_prefill_tokens)
         self._average(now)
-        self.in_flight += width
+        self.in_flight = in_flight = self.in_flight + width
         self.pending_prefill_tokens += prefill_tokens
-        self._peak = max(self._peak, self.in_flight + self.cooling_width)
+        if in_flight + self.cooling_width > self._peak:
+            self._peak = in_flight + self.cooling_width
 
     def first_token(self, key: int, now: float) -> None:
         lease = self.leases.get(key)
@@ -245,8 +270,9 @@ class Engine:
 
     def _average(self, now: float) -> None:
         """Before `in_flight` changes."""
-        share = -math.expm1((self._averaged_at - now) / AVERAGED_S)
-        self.in_flight_average += (self.in_flight - self.in_flight_average) * share
+        off = self.in_flight - self.in_flight_average
+        if off:
+            self.in_flight_average -= off * expm1((self._averaged_at - now) / AVERAGED_S)
         self._averaged_at = now
 
     def release(self, key: int, now: float) -> Lease:
@@ -260,13 +286,14 @@ class Engine:
     def cool(self, width: int, now: float) -> None:
         if width and self.health is not _DOWN:
             self.cooling.append(Cooling(width, now, now + self.facts.cancel_s))
+            self.watch.timed.add(self)
             self.cooling_width += width
 
     def alive(self, now: float) -> None:
         """Bytes from the engine: it is healthy, whatever a probe says (k3s#10240, olla@960a815)."""
         self._last_traffic = now
         self._failures = 0
-        if self.health is _DOWN:
+        if self._health is _DOWN:
             self.health, self.trouble = _READY, ""
 
     def probed(self, probe: Probe, now: float, why: str = "") -> None:

@@ -7,7 +7,7 @@ from operator import attrgetter
 from gateway.core import router
 from gateway.core.admission import Waiting
 from gateway.core.columns import Columns, Row, Taker
-from gateway.core.engine import DEFAULT_SLOT_S, Engine
+from gateway.core.engine import DEFAULT_SLOT_S, Engine, Watch
 from gateway.core.entry import Choice, Entry, Look, Seen
 from gateway.core.index import Index, Prompt
 from gateway.core.pools import Affinity
@@ -31,6 +31,7 @@ class Placing:
     def __init__(
         self, engines: Mapping[str, Engine], index: Index, policy: Policy, random: Callable[[], float]
     ) -> None:
+        self.watch = Watch()
         self._engines = engines
         self._index = index
         self.policy: Policy = policy
@@ -41,8 +42,11 @@ class Placing:
         self._serving: Sequence[object] = []
         self._waiting = 0
         self._affinity = Affinity()
+        self._watch_all()
 
     def entry(self, request: Request, turn: int, now: float = 0.0) -> Entry:
+        if not request.pool:
+            return Entry(request, turn, now, (request.model,))
         made = Entry(request, turn, now, request.models)
         kept = self._affinity.model_of(request)
         if kept is not None:
@@ -62,6 +66,11 @@ class Placing:
         self._columns.clear()
         self._sole.clear()
         self._serving = []
+        self._watch_all()
+
+    def _watch_all(self) -> None:
+        for engine in self._engines.values():
+            self.watch.join(engine)
 
     def placed(self, entry: Entry, model: str) -> None:
         """The request was granted an engine that is asked for `model`."""
@@ -116,7 +125,8 @@ class Placing:
     def first(self, entry: Entry) -> Choice | None:
         """For a request that nobody waits before: the best engine, unless none has it or that one is full."""
         if self._is_usual(entry):
-            self._check_serving()
+            if self.watch.is_stale:
+                self._check_serving()
             sole = self._sole_taker(entry.models)
             if sole is not None and not sole[0].holds:
                 return self._sole_choice(entry, *sole) if sole[0].free > 0 else None
@@ -164,7 +174,8 @@ class Placing:
         """`waiting` requests wait. What engines cost is taken anew; until the next time `look` knows only of
         what `reserve` and `changed` tell."""
         self._waiting = waiting
-        self._check_serving()
+        if self.watch.is_stale:
+            self._check_serving()
         for columns in self._columns.values():
             columns.begin(waiting)
 
@@ -254,7 +265,7 @@ class Placing:
         `begin_looks`, or as of now while `anew_for` requests wait."""
         if not self._is_usual(entry):
             return None
-        if anew_for is not None:
+        if anew_for is not None and self.watch.is_stale:
             self._check_serving()
         columns = self._columns.get(entry.models)
         if columns is None:
@@ -265,13 +276,14 @@ class Placing:
             columns.begin(self._waiting if anew_for is None else anew_for)
         elif anew_for is not None:
             columns.begin(anew_for)
-        return None if any(map(_holds, columns.engines)) else columns
+        return None if self.watch.timed and any(map(_holds, columns.engines)) else columns
 
     def _is_usual(self, entry: Entry) -> bool:
         return self.policy == "cost" and entry.request.width == 1 and not entry.excluded
 
     def _check_serving(self) -> None:
         """Columns are of the engines that take requests, with their facts as they are."""
+        self.watch.is_stale = False
         serving = list(map(_serving, self._engines.values()))
         if serving != self._serving:
             self._serving = serving

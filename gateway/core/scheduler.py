@@ -57,11 +57,13 @@ class Scheduler:
         self.index = Index(self.engines, block_bytes)
         self.entries: dict[int, Entry] = {}
         self._placing = Placing(self.engines, self.index, policy, random)
+        self._watch = self._placing.watch
         self._returns = Returns()
         self._keeper = Keeper(self.queue, self.index, self._returns)
         self._turn = 0
         self._closed = False
         self._want = dict.fromkeys(self.engines, 0)
+        self._nothing = Step([], self._want)
         self._swaps = Swaps(self.index)
         self._pairing = Pairing(
             self.queue, self.entries, self.engines, self._placing, self._swaps, self._want, self._commit
@@ -235,9 +237,14 @@ class Scheduler:
 
     def next_deadline(self) -> float | None:
         """When `tick` is due, at the latest."""
-        due = earlier(self.queue.next_deadline(), self._pairing.due)
-        for engine in self.engines.values():
-            due = earlier(due, engine.next_deadline())
+        due = self._pairing.due
+        if self.queue.deadlines:
+            due = earlier(self.queue.next_deadline(), due)
+        for engine in list(self._watch.timed):
+            its_due = engine.next_deadline()
+            if its_due is None:
+                self._watch.timed.discard(engine)
+            due = earlier(due, its_due)
         return due
 
     def retry_after_s(self) -> float:
@@ -268,7 +275,7 @@ class Scheduler:
     # Inside
 
     def _step(self, decisions: Sequence[Decision]) -> Step:
-        return Step(decisions, self._want)
+        return Step(decisions, self._want) if decisions else self._nothing
 
     def _refuse(self, key: int, reason: Reason, message: str, also: Sequence[Decision] = ()) -> Step:
         return self._step([self._rejection(key, reason, message), *also])
@@ -336,9 +343,8 @@ class Scheduler:
         )
         entry.grant, entry.engine = grant, engine
         entry.seen, entry.row = {}, None
-        for other in self.engines.values():
-            if other.holds:
-                other.end_holds(request.blocks)
+        for other in self._watch.timed:
+            other.end_holds(request.blocks)
         uncached_tokens = seen.prompt_tokens - seen.matched_tokens
         engine.lease(request.key, grant.width, uncached_tokens, now, prompt_tokens=seen.prompt_tokens)
         self._want[engine.name] += grant.width
