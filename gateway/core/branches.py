@@ -89,12 +89,13 @@ class Recency:
         self.stamp += 1
         branch.stamp = self.stamp
         branch.used_s = self.now
-        if branch.newer is self._ends and self.edge not in (branch, self._ends):
-            return
-        if branch.newer is not branch:
-            self.remove(branch)
-        self._insert(branch, self._ends)
-        if self.edge is self._ends:
+        ends = self._ends
+        newer = branch.newer
+        if newer is not ends:
+            if newer is not branch:
+                self.remove(branch)
+            self._insert(branch, ends)
+        if self.edge is ends:
             self.edge = branch
 
     def remove(self, branch: Branch) -> None:

@@ -91,7 +91,7 @@ _UNKNOWN, _LOADING, _READY, _BUSY, _DOWN = (
 
 
 class Watch:
-    """What the engines of a fleet tell of themselves, so that nobody has to ask each of them at every request.
+    """What the engines of a fleet tell of themselves, so that nobody asks each of them at each request.
 
     `is_stale`: one takes requests or does not otherwise than before, or its facts are others. `timed` has all
     engines that keep a slot or let one cool, and perhaps some that did.
@@ -114,7 +114,7 @@ class Engine:
     """Mutable state of one engine. Only the scheduler touches it.
 
     `trouble`: why it is down, in words, where that will not pass by itself: a certificate, say. `accepting`
-    and `usable` (slots that this process may use and nobody else does) follow from what is set: they are asked
+    and `usable` (slots that this process may use and nobody else does) follow from what is set and are asked
     for much more often.
     """
 

@@ -4,31 +4,8 @@ from msgspec import Struct
 
 from gateway.core.columns import Row
 from gateway.core.engine import Engine
+from gateway.core.index import Seen
 from gateway.core.request import Grant, Request, Route
-
-
-class Seen(Struct, frozen=True):
-    """What one engine holds of one prompt, as of a version of the index; `leaf` as in `prefix.Match`."""
-
-    version: int
-    model: str
-    prompt_tokens: int
-    resident_tokens: int
-    pending_tokens: int
-    leaf: object
-
-    @property
-    def matched_tokens(self) -> int:
-        return self.resident_tokens + self.pending_tokens
-
-    @property
-    def uncached_tokens(self) -> int:
-        return max(1, self.prompt_tokens - self.resident_tokens - self.pending_tokens)
-
-    @property
-    def uncached(self) -> float:
-        """The share of the prompt that is to be computed."""
-        return self.uncached_tokens / self.prompt_tokens
 
 
 class Entry(Struct, eq=False):

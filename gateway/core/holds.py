@@ -58,6 +58,8 @@ class Returns:
         self._ended[blocks[-1]] = (len(blocks), now)
 
     def arrived(self, blocks: Sequence[int], now: float) -> None:
+        if not self._ended:
+            return
         for block, (depth, at) in self._ended.items():
             if len(blocks) >= depth and blocks[depth - 1] == block:
                 del self._ended[block]

@@ -19,9 +19,10 @@ class IdleClock:
 
     def close(self, engines: Mapping[str, Engine], now: float) -> None:
         """Another look at the queue begins."""
-        for name in self._names:
-            engines[name].slot_idle_while_waiting_s += now - self._since
-        self._names.clear()
+        if self._names:
+            for name in self._names:
+                engines[name].slot_idle_while_waiting_s += now - self._since
+            self._names.clear()
         self._since = now
 
     def total_s(self, engine: Engine, now: float) -> float:

@@ -1,14 +1,15 @@
 """The prefix index: every engine's cache, in tokens as well as in blocks."""
 
-import math
 from collections.abc import Container, Mapping
+from math import ceil
 
 from msgspec import Struct
 
 from gateway.core.blocks import BLOCK_BYTES
 from gateway.core.engine import Engine, Residency
 from gateway.core.lengths import Lengths, Ruler
-from gateway.core.prefix import SEAM, EngineCache, PooledCache
+from gateway.core.matches import EngineCache, Sight
+from gateway.core.prefix import SEAM, PooledCache
 from gateway.core.request import Grant, Request, Usage
 from gateway.core.slotcache import SlotCache
 from gateway.core.smoothing import Rate
@@ -32,12 +33,54 @@ _RATIO_KEEP = 0.98
 _FITS_APART = 1 << 48
 
 
-class Prompt(Struct, frozen=True):
-    """A request's chain of blocks under one model, and its length in tokens as it is known now."""
+class Prompt(Struct, eq=False):
+    """A request's chain of blocks under one model, and its length in tokens as it is known now: with what is
+    beyond the last full block in `tokens`, without it in `blocks_tokens`."""
 
+    model: str
     blocks: tuple[int, ...]
     ruler: Ruler
     tokens: int
+    blocks_tokens: float
+
+    def tokens_at(self, depth: int) -> float:
+        return self.blocks_tokens if depth == len(self.blocks) else self.ruler.tokens_at(depth)
+
+
+class Seen(Struct, eq=False):
+    """What one engine holds of one prompt, as of a version of the index; `leaf` as in `matches.Sight`."""
+
+    version: int
+    model: str
+    prompt_tokens: int
+    resident_tokens: int
+    pending_tokens: int
+    leaf: object
+    sight: Sight | None = None
+
+    @property
+    def matched_tokens(self) -> int:
+        return self.resident_tokens + self.pending_tokens
+
+    @property
+    def uncached_tokens(self) -> int:
+        return max(1, self.prompt_tokens - self.resident_tokens - self.pending_tokens)
+
+    @property
+    def uncached(self) -> float:
+        """The share of the prompt that is to be computed."""
+        return self.uncached_tokens / self.prompt_tokens
+
+
+class _Ratio:
+    """The bytes in a token of one model: as learned, and as they were when caches were bounded by them."""
+
+    __slots__ = ("bounded_at", "bytes_per_token", "learned")
+
+    def __init__(self) -> None:
+        self.learned = Rate(_RATIO_KEEP)
+        self.bytes_per_token = DEFAULT_BYTES_PER_TOKEN
+        self.bounded_at = 0.0
 
 
 class Index:
@@ -46,9 +89,7 @@ class Index:
     def __init__(self, engines: Mapping[str, Engine], block_bytes: int = BLOCK_BYTES) -> None:
         self._block_bytes = block_bytes
         self._lengths = Lengths(block_bytes)
-        self._bytes_per_token: dict[str, float] = {}
-        self._ratios: dict[str, Rate] = {}
-        self._bounded_at: dict[str, float] = {}
+        self._ratios: dict[str, _Ratio] = {}
         self._engines = engines
         self._fits = 0
         self._fitted: dict[str, int] = {}
@@ -59,7 +100,8 @@ class Index:
     def bytes_per_token(self, request: Request, model: str) -> float:
         if request.token_ids:
             return _TOKEN_ID_BYTES
-        return self._bytes_per_token.get(model, DEFAULT_BYTES_PER_TOKEN)
+        ratio = self._ratios.get(model)
+        return DEFAULT_BYTES_PER_TOKEN if ratio is None else ratio.bytes_per_token
 
     def version(self, engine: str) -> int:
         """Changes whenever a match on the engine could come out differently."""
@@ -67,29 +109,35 @@ class Index:
 
     def prompt(self, request: Request, model: str) -> Prompt:
         """What a match needs of a request, whatever the engine."""
-        blocks, ratio = request.blocks_of(model), self.bytes_per_token(request, model)
-        ruler = self._ruler(request, model)
-        rest = (request.prompt_bytes - len(blocks) * self._block_bytes) / ratio
-        return Prompt(blocks, ruler, max(1, math.ceil(ruler.tokens_at(len(blocks)) + rest)))
+        blocks = request.blocks_of(model) if request.pool else request.blocks
+        ratio, count = self.bytes_per_token(request, model), len(blocks)
+        ruler = self._lengths.ruler(blocks, ratio)
+        tokens = ruler.tokens_at(count)
+        rest = (request.prompt_bytes - count * self._block_bytes) / ratio
+        return Prompt(model, blocks, ruler, max(1, ceil(tokens + rest)), tokens)
 
-    def match(self, engine: Engine, prompt: Prompt) -> tuple[int, int, int, object]:
-        """(prompt, resident, pending) tokens of `prompt` on `engine`, predicted, and the leaf of the match.
+    def match(self, engine: Engine, prompt: Prompt) -> Seen:
+        """How many tokens of `prompt` are on `engine`, predicted.
 
         Floored to the engine's KV block and to prompt - 1: an engine always computes the last token
         (vLLM `v1/core/kv_cache_manager.py`; llama.cpp likewise).
         """
-        blocks, ruler, tokens = prompt.blocks, prompt.ruler, prompt.tokens
+        name, blocks, tokens = engine.name, prompt.blocks, prompt.tokens
+        cache = self._caches[name]
+        version = self._fitted[name] + cache.version
         if not blocks:
-            return tokens, 0, 0, None
-        match, leaf = self._caches[engine.name].match_and_leaf(blocks)
-        if not match.resident and not match.pending:
-            return tokens, 0, 0, leaf
-        block = engine.facts.block_tokens
-        resident = _floor(ruler.tokens_at(match.resident), block, tokens)
-        if not match.pending:
-            return tokens, resident, 0, leaf
-        total = _floor(ruler.tokens_at(match.resident + match.pending), block, tokens)
-        return tokens, resident, total - resident, leaf
+            return Seen(version, prompt.model, tokens, 0, 0, None)
+        sight = cache.sight(blocks)
+        resident, pending = sight.resident, 0
+        if resident:
+            known = prompt.tokens_at(resident)
+            resident = min(int(known), tokens - 1)
+            resident -= resident % engine.facts.block_tokens
+        if sight.pending:
+            known = prompt.tokens_at(sight.resident + sight.pending)
+            pending = min(int(known), tokens - 1)
+            pending -= pending % engine.facts.block_tokens + resident
+        return Seen(version, prompt.model, tokens, resident, pending, sight.leaf, sight)
 
     def unshared_tokens(self, engine: str, request: Request, model: str) -> int:
         """How much of a prompt that lies in a slot no other slot of the engine holds as well."""
@@ -107,10 +155,13 @@ class Index:
             return None
         return cache.displaces(int(prompt_bytes / self._block_bytes), wanted, now)
 
-    def begin(self, engine: str, request: Request, model: str, now: float) -> None:
-        blocks = request.blocks_of(model)
+    def begin(
+        self, engine: str, request: Request, model: str, now: float, sight: Sight | None = None
+    ) -> None:
+        """`sight`: what was seen there of the prompt before, perhaps."""
+        blocks = request.blocks_of(model) if request.pool else request.blocks
         if blocks:
-            self._caches[engine].begin(request.key, blocks, now)
+            self._caches[engine].begin(request.key, blocks, now, sight)
 
     def confirm(self, engine: str, key: int, now: float) -> None:
         self._caches[engine].confirm(key, now)
@@ -123,13 +174,17 @@ class Index:
 
     def delivered(self, engine: Engine, request: Request, grant: Grant, usage: Usage, now: float) -> None:
         """Learn from what the engine reported of a request that ended well: its prompt is there now."""
-        self._learn_length(request, grant.model, usage.prompt_tokens or 0)
+        model, tokens = grant.model, usage.prompt_tokens
+        if tokens is not None and tokens >= _LEARN_FROM_TOKENS and request.prompts <= 1:
+            self._learn_length(request, model, tokens)
         cache, cached = self._caches[engine.name], usage.cached_tokens
         cache.confirm(request.key, now)
-        if cached is not None and isinstance(cache, SlotCache):
+        if cached is None:
+            return
+        if isinstance(cache, PooledCache):
+            self._compare(cache, engine.facts.block_tokens, request, model, cached)
+        elif isinstance(cache, SlotCache):
             cache.delivered(request.key, grant.predicted_tokens, cached)
-        elif cached is not None and isinstance(cache, PooledCache):
-            self._compare(cache, engine.facts.block_tokens, request, grant.model, cached)
 
     def _compare(
         self, cache: PooledCache, unit_tokens: int, request: Request, model: str, cached_tokens: int
@@ -138,28 +193,27 @@ class Index:
         found = cache.found(request.key)
         if found is None:
             return
-        ruler = self._ruler(request, model)
+        blocks = request.blocks_of(model) if request.pool else request.blocks
+        ruler = self._lengths.ruler(blocks, self.bytes_per_token(request, model))
         if found.ghost or not ruler.may_have(found.resident - SEAM, cached_tokens, unit_tokens):
             cache.delivered(request.key, *ruler.depths(cached_tokens, unit_tokens))
 
-    def _ruler(self, request: Request, model: str) -> Ruler:
-        return self._lengths.ruler(request.blocks_of(model), self.bytes_per_token(request, model))
-
     def _learn_length(self, request: Request, model: str, tokens: int) -> None:
-        blocks = request.blocks_of(model)
-        if tokens < _LEARN_FROM_TOKENS or not blocks or request.prompts > 1:
+        blocks = request.blocks_of(model) if request.pool else request.blocks
+        if not blocks:
             return
-        self._lengths.learn(blocks, tokens * len(blocks) * self._block_bytes / request.prompt_bytes)
+        prompt_bytes = request.prompt_bytes
+        self._lengths.learn(blocks, tokens * len(blocks) * self._block_bytes / prompt_bytes)
         if request.token_ids:
             return
-        ratio = min(16.0, max(1.0, request.prompt_bytes / tokens))
-        learned = self._ratios.get(model)
-        if learned is None:
-            learned = self._ratios[model] = Rate(_RATIO_KEEP)
-        self._bytes_per_token[model] = new = learned.add(tokens * ratio, tokens)
-        bounded_at = self._bounded_at.get(model, 0.0)
-        if abs(new - bounded_at) > _WORTH_A_NEW_BOUND * bounded_at:
-            self._bounded_at[model] = new
+        ratio = self._ratios.get(model)
+        if ratio is None:
+            ratio = self._ratios[model] = _Ratio()
+        ratio.bytes_per_token = new = ratio.learned.add(
+            tokens * min(16.0, max(1.0, prompt_bytes / tokens)), tokens
+        )
+        if abs(new - ratio.bounded_at) > _WORTH_A_NEW_BOUND * ratio.bounded_at:
+            ratio.bounded_at = new
             for other in self._engines.values():
                 if model in other.facts.models:
                     self._bound(other)
@@ -196,10 +250,6 @@ class Index:
             cache.bound_blocks = self._blocks(engine, engine.facts.kv_tokens or UNKNOWN_BOUND_TOKENS)
 
     def _blocks(self, engine: Engine, tokens: int) -> int:
-        ratios = [self._bytes_per_token[m] for m in engine.facts.models if m in self._bytes_per_token]
+        ratios = [self._ratios[m].bytes_per_token for m in engine.facts.models if m in self._ratios]
         ratio = min(ratios, default=DEFAULT_BYTES_PER_TOKEN)
         return max(1, int(tokens * ratio / self._block_bytes))
-
-
-def _floor(tokens: float, block: int, prompt: int) -> int:
-    return min(int(tokens), prompt - 1) // block * block

@@ -55,13 +55,12 @@ class Lengths:
         return len(self._young) + len(self._old)
 
     def ruler(self, blocks: Sequence[int], bytes_per_token: float) -> "Ruler":
-        return Ruler(blocks, self._block_bytes / bytes_per_token, self._find, self._deepest(blocks))
+        return Ruler(blocks, self._block_bytes / bytes_per_token, self._find, *self._deepest(blocks))
 
     def learn(self, blocks: Sequence[int], tokens: float) -> None:
         """`blocks`, all of them, are so many tokens."""
         end = len(blocks)
-        stride = self._deepest(blocks)
-        span = self._find(blocks[stride * STRIDE - 1]) if stride else None
+        stride, span = self._deepest(blocks)
         start, start_tokens, sure_tokens = 0, 0.0, 0.0
         if span is not None and span.is_passed_by(blocks):
             if span.end == end:
@@ -92,36 +91,58 @@ class Lengths:
                 self._young[block] = span
         return span
 
-    def _deepest(self, blocks: Sequence[int]) -> int:
-        """The last stride of `blocks` that is marked; 0: none."""
+    def _deepest(self, blocks: Sequence[int]) -> tuple[int, Span | None]:
+        """The last stride of `blocks` that is marked, and what that tells; 0: none."""
         strides = len(blocks) // STRIDE
+        if not strides:
+            return _UNMARKED
         # A prompt that was asked before is marked to its end, a new one not even at its start.
-        if not strides or self._find(blocks[strides * STRIDE - 1]) is not None:
-            return strides
+        span = self._young.get(blocks[strides * STRIDE - 1]) or self._find(blocks[strides * STRIDE - 1])
+        if span is not None:
+            return strides, span
         if self._find(blocks[STRIDE - 1]) is None:
-            return 0
-        return _last(strides, lambda it: self._find(blocks[it * STRIDE - 1]) is not None)
+            return _UNMARKED
+        low, high = 0, strides
+        while low < high:
+            middle = (low + high) >> 1
+            if self._find(blocks[middle * STRIDE + STRIDE - 1]) is None:
+                high = middle
+            else:
+                low = middle + 1
+        return low, self._find(blocks[low * STRIDE - 1])
+
+
+_UNMARKED: tuple[int, Span | None] = (0, None)
 
 
 class Ruler:
-    """The lengths of one chain, in tokens. `usual_tokens`: of a block of which nothing is known."""
+    """The lengths of one chain, in tokens. `usual_tokens`: of a block of which nothing is known. `deepest` is
+    the last stride that is marked, with `last`."""
 
-    __slots__ = ("_blocks", "_deepest", "_find", "_usual_tokens")
+    __slots__ = ("_blocks", "_deepest", "_find", "_last", "_usual_tokens")
 
     def __init__(
-        self, blocks: Sequence[int], usual_tokens: float, find: Callable[[int], Span | None], deepest: int
+        self,
+        blocks: Sequence[int],
+        usual_tokens: float,
+        find: Callable[[int], Span | None],
+        deepest: int,
+        last: Span | None,
     ) -> None:
         self._blocks = blocks
         self._usual_tokens = usual_tokens
         self._find = find
         self._deepest = deepest
+        self._last = last
 
     def tokens_at(self, depth: int) -> float:
         """Of the first `depth` blocks, as well as it is known."""
         span = self._span_at(depth)
         if span is None:
             return depth * self._usual_tokens
-        known = self._known(span, span.is_passed_by(self._blocks), depth)
+        known = span.end if span.is_passed_by(self._blocks) else self._deepest * STRIDE
+        if depth <= known:
+            return span.tokens_at(depth)
         return _extended(span.tokens_at(known), known, depth)
 
     def may_have(self, depth: int, cached_tokens: int, unit_tokens: int) -> bool:
@@ -143,31 +164,31 @@ class Ruler:
         if span is None:
             return _within(depth * self._usual_tokens, 0.0)
         is_passed = span.is_passed_by(self._blocks)
-        known = self._known(span, is_passed, depth)
-        tokens = span.tokens_at(known)
+        # How much of it the span tells; what is deeper is extended from there.
+        known = span.end if is_passed else self._deepest * STRIDE
         if known < depth:
+            tokens = span.tokens_at(known)
             sure_tokens = tokens if is_passed else span.sure_tokens
             return _within(_extended(tokens, known, depth), sure_tokens)
-        estimate, least, most = _within(tokens, span.sure_tokens)
+        estimate, least, most = _within(span.tokens_at(depth), span.sure_tokens)
         if not is_passed:
             return estimate, least, most
         rest = span.end_tokens - estimate
         least = max(least, span.end_tokens - (1.0 + VARIES) * rest)
         return estimate, least, min(most, span.end_tokens - (1.0 - VARIES) * rest)
 
-    def _known(self, span: Span, is_passed: bool, depth: int) -> int:
-        """How much of the first `depth` blocks the span tells; what is deeper is extended from there."""
-        return min(depth, span.end if is_passed else self._deepest * STRIDE)
-
     def _span_at(self, depth: int) -> Span | None:
+        last = self._last
+        # Nothing is marked, or all of it that is deeper than where the last mark's stretch begins.
+        if last is None or depth >= self._deepest * STRIDE:
+            return last
         span = self._span(-(-depth // STRIDE))
         if span is not None and depth <= span.start:
             span = self._span(depth // STRIDE)
         return span
 
     def _span(self, stride: int) -> Span | None:
-        """That of the mark at `stride`, or of the last mark before it."""
-        stride = min(stride, self._deepest)
+        """That of the mark at `stride`."""
         return self._find(self._blocks[stride * STRIDE - 1]) if stride else None
 
 

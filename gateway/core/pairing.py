@@ -74,7 +74,7 @@ class Pairing:
         """
         self.idle.close(self._engines, now)
         self.due = None
-        if not self._queue:
+        if not self._queue.by_key:
             return []
         ahead: dict[str, int] = {}
         models = self._placing.open_models(ahead)

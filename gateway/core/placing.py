@@ -8,8 +8,8 @@ from gateway.core import router
 from gateway.core.admission import Waiting
 from gateway.core.columns import Columns, Row, Taker
 from gateway.core.engine import DEFAULT_SLOT_S, Engine, Watch
-from gateway.core.entry import Choice, Entry, Look, Seen
-from gateway.core.index import Index, Prompt
+from gateway.core.entry import Choice, Entry, Look
+from gateway.core.index import Index, Prompt, Seen
 from gateway.core.pools import Affinity
 from gateway.core.request import Request, Route
 from gateway.core.router import Candidate, Policy
@@ -152,7 +152,7 @@ class Placing:
         return sole
 
     def _sole_choice(self, entry: Entry, engine: Engine, model: str) -> Choice:
-        seen = self._see(entry, engine, model, self._index.version(engine.name), {})
+        seen = self._index.match(engine, self._index.prompt(entry.request, model))
         return Choice(engine, model, seen, _ONLY, seen.resident_tokens)
 
     def looked_at(self, entry: Entry, engine: Engine) -> Choice:
@@ -340,8 +340,7 @@ class Placing:
         if seen is None or seen.version != version or seen.model != model:
             if model not in prompts:
                 prompts[model] = self._index.prompt(entry.request, model)
-            seen = Seen(version, model, *self._index.match(engine, prompts[model]))
-            entry.seen[engine.name] = seen
+            seen = entry.seen[engine.name] = self._index.match(engine, prompts[model])
         return seen
 
 

@@ -11,55 +11,13 @@ since. The prompt that was found lost or found there is fresh in any case.
 
 import math
 from collections.abc import Container, Iterator, Sequence
-from typing import Protocol
-
-from msgspec import Struct
 
 from gateway.core.branches import Branch, Tree
-
-
-class Match(Struct, frozen=True):
-    """How many leading blocks an engine holds, and how many more are being computed there now.
-
-    `ghost` more were there once and are believed gone; an engine larger than believed has them still.
-    """
-
-    resident: int
-    pending: int
-    ghost: int = 0
-
-
-NO_MATCH = Match(0, 0)
+from gateway.core.matches import Match, Sight
 
 SEAM = 1
 """Blocks by which a report may differ and say nothing: a template ends a prompt with tokens that the next
 turn has not at that place, and engines count in whole blocks of their own."""
-
-
-class EngineCache(Protocol):
-    """One engine's blocks. `key` is a request's: what it computes is pending until it is confirmed.
-
-    `version` changes whenever a match could come out differently, not when something is merely used.
-    """
-
-    bound_blocks: int
-
-    @property
-    def version(self) -> int: ...
-
-    def __len__(self) -> int: ...
-
-    def match(self, blocks: Sequence[int]) -> Match: ...
-
-    def match_and_leaf(self, blocks: Sequence[int]) -> tuple[Match, object]: ...
-
-    def begin(self, key: int, blocks: Sequence[int], now: float = 0.0) -> None: ...
-
-    def confirm(self, key: int, now: float = 0.0) -> None: ...
-
-    def end(self, key: int, now: float = 0.0) -> None: ...
-
-    def forget(self) -> None: ...
 
 
 class _Run:
@@ -85,14 +43,14 @@ class _Run:
     )
 
     def __init__(
-        self, blocks: tuple[int, ...], found: Match, marks: list[tuple[int, int]], inserted: int
+        self, blocks: tuple[int, ...], found: Sight, marks: list[tuple[int, int]], inserted: int, touched: int
     ) -> None:
         self.blocks = blocks
         self.found = found
         self.marks = marks
         self.inserted = inserted
         self.confirmed = False
-        self.touched = 0
+        self.touched = touched
         self.leaf: Branch | None = None
         self.shape = self.held_stamp = -1
         self.held_s = 0.0
@@ -143,25 +101,39 @@ class PooledCache:
         self._bound_blocks = blocks
 
     def match(self, blocks: Sequence[int]) -> Match:
-        return self.match_and_leaf(blocks)[0]
+        found = self.sight(blocks)
+        return Match(found.resident, found.pending, found.ghost)
 
-    def match_and_leaf(self, blocks: Sequence[int]) -> tuple[Match, object]:
-        """`leaf`, to be compared only, is the run of blocks that holds the last resident one."""
-        return _match(*self._tree.find(blocks))
+    def sight(self, blocks: Sequence[int]) -> Sight:
+        """The match, and where it lies."""
+        tree = self._tree
+        depth, deepest = tree.find(blocks)
+        version, shape = tree.version, tree.shape
+        if deepest is None or (deepest.owners is None and not deepest.ghosts):
+            return Sight(depth, 0, 0, deepest, deepest, version, shape)
+        resident, believed, leaf = _believed(depth, deepest)
+        return Sight(resident, believed - resident, depth - believed, leaf, deepest, version, shape)
 
-    def begin(self, key: int, blocks: Sequence[int], now: float = 0.0) -> None:
-        """A request was granted: its prompt's missing blocks are pending, those it shares become recent."""
+    def begin(self, key: int, blocks: Sequence[int], now: float = 0.0, sight: Sight | None = None) -> None:
+        """A request was granted: its prompt's missing blocks are pending, those it shares become recent.
+        `sight`: what was seen of it before, perhaps, of this cache."""
         if not blocks:
             return
-        self._recency.now = now
-        depth, branch = self._tree.find(blocks)
-        marks = [(it.start, it.stamp) for it in _upwards(branch)]
-        run = _Run(tuple(blocks), _match(depth, branch)[0], marks, self._tree.inserted)
-        run.touched = self._recency.stamp + 1
+        tree, recency = self._tree, self._recency
+        recency.now = now
+        if sight is None or sight.shape != tree.shape or sight.version != tree.version:
+            sight = self.sight(blocks)
+        marks = []
+        it = sight.deepest
+        while it is not None:
+            marks.append((it.start, it.stamp))
+            it = it.parent
+        run = _Run(tuple(blocks), sight, marks, tree.inserted, recency.stamp + 1)
         if not self._running:
             self._keep_from = run.touched
         self._running[key] = run
-        run.leaf, run.shape = self._use(blocks, depth, branch, key), self._tree.shape
+        depth = sight.resident + sight.pending + sight.ghost
+        run.leaf, run.shape = self._use(blocks, depth, sight.deepest, key), tree.shape
         self._settle()
 
     def confirm(self, key: int, now: float = 0.0) -> None:
@@ -173,7 +145,7 @@ class PooledCache:
             self._hold(run)
         self._settle()
 
-    def found(self, key: int) -> Match | None:
+    def found(self, key: int) -> Sight | None:
         """What was known of a running request's prompt when it began; None if it can teach nothing."""
         run = self._running.get(key)
         return run.found if run is not None and run.marks else None
@@ -231,7 +203,8 @@ class PooledCache:
 
         What was not resident is pending on `key`, or resident if that is None.
         """
-        tree, missing = self._tree, blocks[depth:]
+        tree = self._tree
+        recency, missing = self._recency, blocks[depth:]
         # A resident run that goes on past `blocks` need not be cut only because it is used once more.
         if branch is not None and (missing or key is not None or branch.owners is not None or branch.ghosts):
             branch = tree.split(branch, depth)
@@ -250,19 +223,19 @@ class PooledCache:
             elif it.owners is not None:
                 it.owners = None
                 tree.version += 1
-            tree.recency.touch(it)
+            recency.touch(it)
             it = it.parent
         return branch
 
     def _hold(self, run: _Run) -> None:
         """All of its prompt is in the engine and was used just now."""
         tree, blocks, recency = self._tree, run.blocks, self._recency
-        if (run.shape, run.held_stamp, run.held_s) == (tree.shape, recency.stamp, recency.now):
-            return
         is_known = run.shape == tree.shape
+        if is_known and run.held_stamp == recency.stamp and run.held_s == recency.now:
+            return
         depth, leaf = (len(blocks), run.leaf) if is_known else tree.find(blocks)
         run.leaf = branch = self._use(blocks, depth, leaf, None)
-        while (above := tree.join(branch)) is not None:
+        while not branch.children and (above := tree.join(branch)) is not None:
             run.leaf = branch = above
         run.shape, run.held_stamp, run.held_s = tree.shape, recency.stamp, recency.now
 
@@ -357,6 +330,8 @@ class PooledCache:
 
     def _settle(self) -> None:
         tree, recency, all_in_use = self._tree, self._recency, False
+        if tree.believed <= self.believed_blocks and tree.believed + tree.ghosts <= self._bound_blocks:
+            return
         while (excess := tree.believed - self.believed_blocks) > 0:
             if self._running and not all_in_use and recency.edge.stamp >= self._keep_from:
                 self._keep_running(recency.edge.stamp)
@@ -371,9 +346,9 @@ def _upwards(branch: Branch | None) -> Iterator[Branch]:
         branch = branch.parent
 
 
-def _match(depth: int, branch: Branch | None) -> tuple[Match, Branch | None]:
-    """What a chain is worth of which `depth` blocks are known, the last of them in `branch`, and the
-    branch of the last resident one."""
+def _believed(depth: int, branch: Branch | None) -> tuple[int, int, Branch | None]:
+    """Of a chain of which `depth` blocks are known, the last of them in `branch`, how many are resident, and
+    how many are or will be; and the branch of the last resident one."""
     believed = depth
     while branch is not None and branch.ghosts:
         believed = min(believed, branch.start + branch.believed)
@@ -384,4 +359,4 @@ def _match(depth: int, branch: Branch | None) -> tuple[Match, Branch | None]:
     while branch is not None and branch.owners is not None:
         resident = branch.start
         branch = branch.parent
-    return Match(resident, believed - resident, depth - believed), branch
+    return resident, believed, branch

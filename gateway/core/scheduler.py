@@ -82,32 +82,34 @@ class Scheduler:
         entry = self._placing.entry(request, self._turn, now)
         self._returns.arrived(request.blocks, now)
         self._swaps.turns.arrived(request.blocks, now)
-        fits = self.queue.fits(request.body_bytes)
+        queue = self.queue
+        fits = queue.fits(request.body_bytes)
         grant = self._at_once(entry, now, may_wait=fits)
         if grant is not None:
             self.entries[request.key] = entry
-            return self._step([grant, *self._pair(now)] if self.queue else [grant])
+            return Step([grant, *self._pair(now)] if queue.by_key else [grant], self._want)
         if not self._placing.widen(entry):
             return self._refuse(request.key, *refusals.nobody(request.models, self.engines.values()))
         self.entries[request.key] = entry
-        self.queue.add(request, now, models=entry.models)
+        queue.add(request, now, models=entry.models)
         decisions = self._pair(now)
-        if fits or request.key not in self.queue:
+        if fits or request.key not in queue:
             self._pairing.expect(request.key)
             return self._step(decisions)
         # Not even a full queue keeps a request from slots that nobody in it would take.
         self._pairing.take(request.key)
         del self.entries[request.key]
-        message = refusals.full(self.queue, request.body_bytes)
+        message = refusals.full(queue, request.body_bytes)
         return self._refuse(request.key, Reason.QUEUE_FULL, message, also=[*decisions, *self._pair(now)])
 
     def first_token(self, key: int, now: float) -> None:
         """The engine produces: its prefill is done and its blocks are there."""
         entry = self.entries.get(key)
         if entry is not None and entry.engine is not None:
-            entry.engine.first_token(key, now)
-            if self.fleet.has(entry.engine):
-                self.index.confirm(entry.engine.name, key, now)
+            engine = entry.engine
+            engine.first_token(key, now)
+            if self.engines.get(engine.name) is engine:
+                self.index.confirm(engine.name, key, now)
 
     def retry(self, key: int, now: float, *, reached: bool) -> Step:
         """The granted engine failed this request before any answer byte went to the client.
@@ -151,7 +153,7 @@ class Scheduler:
         if grant is None or engine is None:
             self._pairing.take(key)
             return self._step(self._pair(now))
-        if not self.fleet.has(engine):
+        if self.engines.get(engine.name) is not engine:
             self._release(entry, now)
             return self._step(self._pair(now))
         try:
@@ -289,17 +291,15 @@ class Scheduler:
 
         `may_wait`: the queue has room, so that a full engine is worth waiting for if that is quicker.
         """
-        width, blocks = entry.request.width, entry.request.blocks
-        overtakes = width > 0 and len(self.queue) > 0
-        if overtakes and not any(it.keeps_slot_for(blocks) for it in self.engines.values()):
+        request = entry.request
+        overtakes = bool(self.queue.by_key) and request.width > 0
+        if overtakes and not any(it.keeps_slot_for(request.blocks) for it in self._watch.timed):
             return None
         choose_all = may_wait and not overtakes
         it = self._placing.first(entry) if choose_all else self._among(entry, overtakes, may_wait)
-        if it is None:
-            return None
-        weighed = may_wait and self._placing.may_keep_out(entry.request)
-        admitting = self._admitting(entry, it, now) if weighed else it
-        return self._grant(entry, admitting, now) if admitting else None
+        if it is not None and may_wait and it.engine.leases and self._placing.may_keep_out(request):
+            it = self._admitting(entry, it, now)
+        return None if it is None else self._grant(entry, it, now)
 
     def _admitting(self, entry: Entry, best: Choice, now: float) -> Choice | None:
         """`best`, or where its cache is full of what is in use the next that has a slot and room."""
@@ -342,14 +342,17 @@ class Scheduler:
             queue_s=entry.queued_s,
         )
         entry.grant, entry.engine = grant, engine
-        entry.seen, entry.row = {}, None
+        entry.seen.clear()
+        entry.row = None
         for other in self._watch.timed:
             other.end_holds(request.blocks)
-        uncached_tokens = seen.prompt_tokens - seen.matched_tokens
-        engine.lease(request.key, grant.width, uncached_tokens, now, prompt_tokens=seen.prompt_tokens)
+        prompt_tokens = seen.prompt_tokens
+        uncached_tokens = prompt_tokens - seen.resident_tokens - seen.pending_tokens
+        engine.lease(request.key, grant.width, uncached_tokens, now, prompt_tokens=prompt_tokens)
         self._want[engine.name] += grant.width
-        self.index.begin(engine.name, request, it.model, now)
-        self._placing.placed(entry, it.model)
+        self.index.begin(engine.name, request, it.model, now, seen.sight)
+        if request.pool:
+            self._placing.placed(entry, it.model)
         return grant
 
     def _release(self, entry: Entry, now: float) -> Lease:
@@ -357,7 +360,7 @@ class Scheduler:
         assert engine is not None
         entry.grant = entry.engine = None
         lease = engine.release(key, now)
-        if self.fleet.has(engine):
+        if self.engines.get(engine.name) is engine:
             self._want[engine.name] -= lease.width
             self.index.end(engine.name, key, now)
         else:

@@ -11,7 +11,7 @@ was not.
 
 from collections.abc import Sequence
 
-from gateway.core.prefix import NO_MATCH, Match
+from gateway.core.matches import NO_MATCH, Match, Sight
 
 _SIMILARITY = 0.10
 _HOST_KEEP = 0.25
@@ -62,10 +62,10 @@ class SlotCache:
         kept = common_prefix(slot.blocks, blocks)
         return Match(max(kept, self._from_host_memory(slot, kept, blocks)[1]), 0)
 
-    def match_and_leaf(self, blocks: Sequence[int]) -> tuple[Match, None]:
-        return self.match(blocks), None
+    def sight(self, blocks: Sequence[int]) -> Sight:
+        return Sight(self.match(blocks).resident)
 
-    def begin(self, key: int, blocks: Sequence[int], now: float = 0.0) -> None:
+    def begin(self, key: int, blocks: Sequence[int], now: float = 0.0, sight: Sight | None = None) -> None:
         self.version += 1
         prompt = tuple(blocks)
         slot = self._pick(prompt)

@@ -28,31 +28,45 @@ class Turns:
         self._ended: dict[int, tuple[int, float]] = {}
         self._gaps = [0.0] * (len(_EDGES_S) + 1)
         self._never = 0.0
+        self._room = int(_REMEMBERED)
         self._shares: list[float | None] = [None] * len(self._gaps)
         self._refreshed_at = float("-inf")
 
     def ended(self, blocks: Sequence[int], now: float) -> None:
         if not blocks:
             return
-        self._ended.pop(blocks[-1], None)
-        self._ended[blocks[-1]] = (len(blocks), now)
+        ended, last = self._ended, blocks[-1]
+        if last in ended:
+            del ended[last]
+        ended[last] = (len(blocks), now)
         while True:
-            block = next(iter(self._ended))
-            if len(self._ended) <= _WATCHED and now - self._ended[block][1] <= HORIZON_S:
+            block, (_, at) = next(iter(ended.items()))
+            if len(ended) <= _WATCHED and now - at <= HORIZON_S:
                 return
-            del self._ended[block]
+            del ended[block]
             self._never += 1.0
 
     def arrived(self, blocks: Sequence[int], now: float) -> None:
         ended = self._ended
-        last = next(filter(ended.__contains__, reversed(blocks[-_LOOKED_AT:])), None)
-        if last is None or blocks[ended[last][0] - 1 : ended[last][0]] != (last,):
+        if not blocks or not ended:
             return
-        _, at = ended.pop(last)
-        self._gaps[_bucket(now - at)] += 1.0
-        if sum(self._gaps) > _REMEMBERED:
+        last = blocks[-1]
+        if last not in ended:
+            known = next(filter(ended.__contains__, reversed(blocks[-_LOOKED_AT:])), None)
+            if known is None:
+                return
+            last = known
+        depth, at = ended[last]
+        if depth > len(blocks) or blocks[depth - 1] != last:
+            return
+        del ended[last]
+        self._gaps[bisect_right(_EDGES_S, now - at)] += 1.0
+        self._room -= 1
+        # The sum is taken only when it may be so much.
+        if self._room < 0 and sum(self._gaps) > _REMEMBERED:
             self._gaps = [count / 2 for count in self._gaps]
             self._never /= 2
+            self._room = int(_REMEMBERED - sum(self._gaps)) - 1
 
     def return_share(self, age_s: float, now: float) -> float:
         """Of the conversations whose last answer ended `age_s` ago, the share that still goes on; 0 while

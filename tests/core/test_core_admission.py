@@ -129,7 +129,7 @@ def test_deadlines_of_those_who_left_do_not_pile_up() -> None:
     for key in range(2, 2000):
         queue.add(request(key, max_wait_s=1000.0), float(key))
         queue.remove(key)
-    assert len(queue._deadlines) < 200
+    assert len(queue.deadlines) < 200
     assert [waiting.request.key for waiting in queue.expired(900.0)] == [1]
 
 

@@ -38,7 +38,8 @@ def ran(index: Index, a: Engine, it: Request, used: Usage, predicted: int = 0) -
 
 def tokens(index: Index, a: Engine, it: Request, model: str) -> tuple[int, int, int]:
     """(prompt, resident, pending)."""
-    return index.match(a, index.prompt(it, model))[:3]
+    seen = index.match(a, index.prompt(it, model))
+    return seen.prompt_tokens, seen.resident_tokens, seen.pending_tokens
 
 
 def test_a_prompt_that_nobody_has_is_all_uncached() -> None:
@@ -88,7 +89,7 @@ def test_prompts_that_go_on_from_the_same_conversation_have_one_leaf() -> None:
         index.end("a", key, 0.0)
 
     def leaf(prompt: bytes) -> object:
-        return index.match(a, index.prompt(request(9, prompt), "m"))[3]
+        return index.match(a, index.prompt(request(9, prompt), "m")).leaf
 
     assert leaf(text(640, "x") + text(90, "p")) is leaf(text(640, "x") + text(90, "q"))
     assert leaf(text(640, "x")) is not leaf(text(640, "y"))

@@ -4,7 +4,8 @@ import pytest
 from core_chains import blocks, cache_with
 
 from gateway.core.branches import Branch
-from gateway.core.prefix import NO_MATCH, Match, PooledCache
+from gateway.core.matches import NO_MATCH, Match
+from gateway.core.prefix import PooledCache
 
 
 def test_an_empty_cache_matches_nothing() -> None:

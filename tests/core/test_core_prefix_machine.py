@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
-from gateway.core.prefix import Match, PooledCache
+from gateway.core.matches import Match
+from gateway.core.prefix import PooledCache
 
 
 class LeafFirstLru:
@@ -166,7 +167,7 @@ class PooledCacheMachine(RuleBasedStateMachine):
     @rule(more=st.integers(0, 300), letters=st.sets(st.sampled_from("ab")))
     def room(self, more: int, letters: set[str]) -> None:
         """Asking changes nothing that a match could tell: only an order that is not eviction's yet."""
-        wanted = {self.cache.match_and_leaf(blocks(self.long(it)))[1] for it in letters}
+        wanted = {self.cache.sight(blocks(self.long(it))).leaf for it in letters}
         before = (self.cache.version, len(self.cache), self.cache.ghosts)
         used_s = self.cache.displaces(more, wanted, 9.0)
         assert (self.cache.version, len(self.cache), self.cache.ghosts) == before

@@ -5,7 +5,8 @@ import math
 import pytest
 from core_chains import blocks
 
-from gateway.core.prefix import Match, PooledCache
+from gateway.core.matches import Match
+from gateway.core.prefix import PooledCache
 
 
 def cache_of(bound: int, *used: tuple[str, float]) -> PooledCache:
@@ -60,9 +61,9 @@ def test_a_shared_beginning_cannot_go_while_one_that_goes_on_from_it_runs() -> N
 
 def test_what_somebody_waits_to_go_on_from_will_be_used() -> None:
     cache = cache_of(6, ("abc", 1.0), ("xyz", 2.0))
-    leaf = cache.match_and_leaf(blocks("abcd"))[1]
+    leaf = cache.sight(blocks("abcd")).leaf
     assert 9.0 < cache.displaces(3, {leaf}, 9.0) < 9.1
-    assert cache.displaces(3, {cache.match_and_leaf(blocks("xyz"))[1]}, 9.0) == 1.0
+    assert cache.displaces(3, {cache.sight(blocks("xyz")).leaf}, 9.0) == 1.0
 
 
 def test_what_is_believed_gone_does_not_go_again() -> None:
@@ -75,12 +76,12 @@ def test_what_is_believed_gone_does_not_go_again() -> None:
 
 def test_the_leaf_of_a_match_is_the_run_that_holds_the_last_resident_block() -> None:
     cache = cache_of(20, ("abc", 1.0), ("abxy", 2.0))
-    assert cache.match_and_leaf(blocks("q"))[1] is None
-    one, other = (cache.match_and_leaf(blocks(path))[1] for path in ("abcd", "abxyz"))
+    assert cache.sight(blocks("q")).leaf is None
+    one, other = (cache.sight(blocks(path)).leaf for path in ("abcd", "abxyz"))
     assert one is not other
-    assert cache.match_and_leaf(blocks("abcdef"))[1] is one
+    assert cache.sight(blocks("abcdef")).leaf is one
     cache.begin(1, blocks("abcde"), 3.0)
-    assert cache.match_and_leaf(blocks("abcde"))[1] is one
+    assert cache.sight(blocks("abcde")).leaf is one
 
 
 def test_asking_for_room_does_not_make_what_runs_younger() -> None:

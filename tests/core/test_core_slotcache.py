@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.prefix import NO_MATCH, Match
+from gateway.core.matches import NO_MATCH, Match
 from gateway.core.slotcache import SlotCache, common_prefix
 
 

@@ -112,7 +112,7 @@ def test_what_somebody_waits_to_go_on_from_is_likely_to() -> None:
     a = working()
     it, index = swaps(a, go_on=False)
     held = ran(index, 1, text(2000, "x"), 100.0)
-    *_, leaf = index.match(a, index.prompt(held, "m"))
+    leaf = index.match(a, index.prompt(held, "m")).leaf
     assert it.lets_in(a, NEW, 1.0, {leaf}, 500.0)
     assert not it.lets_in(a, NEW, 1.0, {leaf}, 500.0)
 

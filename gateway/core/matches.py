@@ -1,0 +1,64 @@
+"""What an engine's cache is asked: how much of a prompt it holds, and what a request does to it."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from msgspec import Struct
+
+from gateway.core.branches import Branch
+
+
+class Match(Struct, frozen=True):
+    """How many leading blocks an engine holds, and how many more are being computed there now.
+
+    `ghost` more were there once and are believed gone; an engine larger than believed has them still.
+    """
+
+    resident: int
+    pending: int
+    ghost: int = 0
+
+
+NO_MATCH = Match(0, 0)
+
+
+class Sight(Struct, eq=False):
+    """A match, and where it was found. `leaf`, to be compared only, is the run of blocks that holds the last
+    resident one, `deepest` the one that holds the last known one. It holds for as long as the cache has this
+    `version` and its tree this `shape`."""
+
+    resident: int
+    pending: int = 0
+    ghost: int = 0
+    leaf: object = None
+    deepest: Branch | None = None
+    version: int = -1
+    shape: int = -1
+
+
+class EngineCache(Protocol):
+    """One engine's blocks. `key` is a request's: what it computes is pending until it is confirmed.
+
+    `version` changes whenever a match could come out differently, not when something is merely used.
+    """
+
+    bound_blocks: int
+
+    @property
+    def version(self) -> int: ...
+
+    def __len__(self) -> int: ...
+
+    def match(self, blocks: Sequence[int]) -> Match: ...
+
+    def sight(self, blocks: Sequence[int]) -> Sight: ...
+
+    def begin(
+        self, key: int, blocks: Sequence[int], now: float = 0.0, sight: Sight | None = None
+    ) -> None: ...
+
+    def confirm(self, key: int, now: float = 0.0) -> None: ...
+
+    def end(self, key: int, now: float = 0.0) -> None: ...
+
+    def forget(self) -> None: ...
