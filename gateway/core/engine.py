@@ -129,7 +129,8 @@ class Engine:
         self._draining = False
         self._quota: int | None = None
         self._foreign = 0
-        self.usable = self._facts.slots
+        self.slots = self.usable = self._facts.slots
+        self.block_tokens = self._facts.block_tokens
         self.leases: dict[int, Lease] = {}
         self.in_flight = 0
         self.cooling: list[Cooling] = []
@@ -160,6 +161,7 @@ class Engine:
     @facts.setter
     def facts(self, facts: Facts) -> None:
         self._facts = facts
+        self.slots, self.block_tokens = facts.slots, facts.block_tokens
         self.watch.is_stale = True
         self._resize()
 
@@ -206,7 +208,7 @@ class Engine:
         self.accepting = not self._draining and (self._health is _READY or self._health is _BUSY)
 
     def _resize(self) -> None:
-        slots, quota = self._facts.slots, self._quota
+        slots, quota = self.slots, self._quota
         limit = slots if quota is None else min(slots, quota)
         self.usable = max(0, limit - self._foreign)
 
@@ -225,7 +227,7 @@ class Engine:
 
     def width_here(self, width: int) -> int:
         """A lease is at most as wide as the engine: what is wider the engine runs in turns."""
-        return min(width, self._facts.slots)
+        return min(width, self.slots)
 
     def has_room(self, width: int, reserved: int = 0) -> bool:
         """Whether a request of `width` could start now beside `reserved` slots kept for others."""

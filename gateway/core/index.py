@@ -43,9 +43,6 @@ class Prompt(Struct, eq=False):
     tokens: int
     blocks_tokens: float
 
-    def tokens_at(self, depth: int) -> float:
-        return self.blocks_tokens if depth == len(self.blocks) else self.ruler.tokens_at(depth)
-
 
 class Seen(Struct, eq=False):
     """What one engine holds of one prompt, as of a version of the index; `leaf` as in `matches.Sight`."""
@@ -116,27 +113,22 @@ class Index:
         rest = (request.prompt_bytes - count * self._block_bytes) / ratio
         return Prompt(model, blocks, ruler, max(1, ceil(tokens + rest)), tokens)
 
-    def match(self, engine: Engine, prompt: Prompt) -> Seen:
-        """How many tokens of `prompt` are on `engine`, predicted.
+    def match(self, engine: Engine, prompt: Prompt, version: int = 0) -> Seen:
+        """How many tokens of `prompt` are on `engine`, predicted, as of this `version`.
 
         Floored to the engine's KV block and to prompt - 1: an engine always computes the last token
         (vLLM `v1/core/kv_cache_manager.py`; llama.cpp likewise).
         """
-        name, blocks, tokens = engine.name, prompt.blocks, prompt.tokens
-        cache = self._caches[name]
-        version = self._fitted[name] + cache.version
+        blocks, tokens = prompt.blocks, prompt.tokens
         if not blocks:
             return Seen(version, prompt.model, tokens, 0, 0, None)
-        sight = cache.sight(blocks)
+        sight = self._caches[engine.name].sight(blocks)
         resident, pending = sight.resident, 0
         if resident:
-            known = prompt.tokens_at(resident)
-            resident = min(int(known), tokens - 1)
-            resident -= resident % engine.facts.block_tokens
+            resident = _floor(prompt, resident, engine.block_tokens)
         if sight.pending:
-            known = prompt.tokens_at(sight.resident + sight.pending)
-            pending = min(int(known), tokens - 1)
-            pending -= pending % engine.facts.block_tokens + resident
+            known = _floor(prompt, sight.resident + sight.pending, engine.block_tokens)
+            pending = known - resident
         return Seen(version, prompt.model, tokens, resident, pending, sight.leaf, sight)
 
     def unshared_tokens(self, engine: str, request: Request, model: str) -> int:
@@ -174,49 +166,39 @@ class Index:
 
     def delivered(self, engine: Engine, request: Request, grant: Grant, usage: Usage, now: float) -> None:
         """Learn from what the engine reported of a request that ended well: its prompt is there now."""
-        model, tokens = grant.model, usage.prompt_tokens
-        if tokens is not None and tokens >= _LEARN_FROM_TOKENS and request.prompts <= 1:
-            self._learn_length(request, model, tokens)
-        cache, cached = self._caches[engine.name], usage.cached_tokens
-        cache.confirm(request.key, now)
+        model = grant.model
+        blocks = request.blocks_of(model) if request.pool else request.blocks
+        tokens, cached, cache = usage.prompt_tokens, usage.cached_tokens, self._caches[engine.name]
+        ruler = self._lengths.ruler(blocks, self.bytes_per_token(request, model))
+        if tokens is not None and tokens >= _LEARN_FROM_TOKENS and blocks and request.prompts <= 1:
+            self._lengths.learn_by(ruler, tokens * len(blocks) * self._block_bytes / request.prompt_bytes)
+            if not request.token_ids:
+                bytes_per_token = self._learn_ratio(model, request.prompt_bytes, tokens)
+                ruler.usual_tokens = self._block_bytes / bytes_per_token
+        found = cache.confirm(request.key, now)
         if cached is None:
             return
-        if isinstance(cache, PooledCache):
-            self._compare(cache, engine.facts.block_tokens, request, model, cached)
-        elif isinstance(cache, SlotCache):
+        if isinstance(cache, SlotCache):
             cache.delivered(request.key, grant.predicted_tokens, cached)
+        elif isinstance(cache, PooledCache) and found is not None:
+            # What was expected of the engine with what it reports; mostly the same.
+            unit_tokens = engine.block_tokens
+            if found.ghost or not ruler.may_have(found.resident - SEAM, cached, unit_tokens):
+                cache.delivered(request.key, *ruler.depths(cached, unit_tokens))
 
-    def _compare(
-        self, cache: PooledCache, unit_tokens: int, request: Request, model: str, cached_tokens: int
-    ) -> None:
-        """What was expected of the engine with what it reports; mostly the same."""
-        found = cache.found(request.key)
-        if found is None:
-            return
-        blocks = request.blocks_of(model) if request.pool else request.blocks
-        ruler = self._lengths.ruler(blocks, self.bytes_per_token(request, model))
-        if found.ghost or not ruler.may_have(found.resident - SEAM, cached_tokens, unit_tokens):
-            cache.delivered(request.key, *ruler.depths(cached_tokens, unit_tokens))
-
-    def _learn_length(self, request: Request, model: str, tokens: int) -> None:
-        blocks = request.blocks_of(model) if request.pool else request.blocks
-        if not blocks:
-            return
-        prompt_bytes = request.prompt_bytes
-        self._lengths.learn(blocks, tokens * len(blocks) * self._block_bytes / prompt_bytes)
-        if request.token_ids:
-            return
+    def _learn_ratio(self, model: str, prompt_bytes: int, tokens: int) -> float:
+        """Returns the bytes in a token of the model's prompts."""
         ratio = self._ratios.get(model)
         if ratio is None:
             ratio = self._ratios[model] = _Ratio()
-        ratio.bytes_per_token = new = ratio.learned.add(
-            tokens * min(16.0, max(1.0, prompt_bytes / tokens)), tokens
-        )
+        shown = min(16.0, max(1.0, prompt_bytes / tokens))
+        ratio.bytes_per_token = new = ratio.learned.add(tokens * shown, tokens)
         if abs(new - ratio.bounded_at) > _WORTH_A_NEW_BOUND * ratio.bounded_at:
             ratio.bounded_at = new
             for other in self._engines.values():
                 if model in other.facts.models:
                     self._bound(other)
+        return new
 
     def size(self, engine: str) -> tuple[int, int]:
         """(blocks held, bound) of an engine."""
@@ -253,3 +235,10 @@ class Index:
         ratios = [self._ratios[m].bytes_per_token for m in engine.facts.models if m in self._ratios]
         ratio = min(ratios, default=DEFAULT_BYTES_PER_TOKEN)
         return max(1, int(tokens * ratio / self._block_bytes))
+
+
+def _floor(prompt: Prompt, depth: int, block_tokens: int) -> int:
+    """Tokens of the first blocks of a prompt, in whole blocks of an engine's and without the last token."""
+    known = prompt.blocks_tokens if depth == len(prompt.blocks) else prompt.ruler.tokens_at(depth)
+    tokens = min(int(known), prompt.tokens - 1)
+    return tokens - tokens % block_tokens

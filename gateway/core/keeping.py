@@ -2,12 +2,10 @@
 
 from gateway.core import router
 from gateway.core.admission import Queue
-from gateway.core.engine import Engine, Lease, Residency
+from gateway.core.engine import Engine, Lease
 from gateway.core.holds import PATIENCE_S, Hold, Returns
 from gateway.core.index import Index
 from gateway.core.request import Request
-
-_SLOTS = Residency.SLOTS
 
 
 class Keeper:
@@ -17,9 +15,9 @@ class Keeper:
         self._returns = returns
 
     def keep_slot(self, engine: Engine, request: Request, model: str, lease: Lease, now: float) -> None:
-        """`request` has ended well there; perhaps hold its slot."""
+        """`request` has ended well on an engine that keeps one prompt in each slot; perhaps hold its slot."""
         blocks, width = request.blocks, lease.width
-        if engine.facts.residency is not _SLOTS or not (blocks and width):
+        if not (blocks and width):
             return
         self._returns.ended(blocks, now)
         firsts = self._queue.firsts(set(engine.facts.models))

@@ -37,8 +37,8 @@ class Span(Struct):
         return self.end <= len(blocks) and blocks[self.end - 1] == self.last
 
     def tokens_at(self, depth: int) -> float:
-        share = (depth - self.start) / (self.end - self.start)
-        return self.start_tokens + share * (self.end_tokens - self.start_tokens)
+        start, start_tokens = self.start, self.start_tokens
+        return start_tokens + (depth - start) / (self.end - start) * (self.end_tokens - start_tokens)
 
 
 class Lengths:
@@ -55,12 +55,22 @@ class Lengths:
         return len(self._young) + len(self._old)
 
     def ruler(self, blocks: Sequence[int], bytes_per_token: float) -> "Ruler":
-        return Ruler(blocks, self._block_bytes / bytes_per_token, self._find, *self._deepest(blocks))
+        usual_tokens = self._block_bytes / bytes_per_token
+        strides = len(blocks) // STRIDE
+        # A prompt that was asked before is marked to its end.
+        last = self._young.get(blocks[strides * STRIDE - 1]) if strides else None
+        if last is None:
+            strides, last = self._deepest(blocks)
+        return Ruler(blocks, usual_tokens, self._find, strides, last)
 
     def learn(self, blocks: Sequence[int], tokens: float) -> None:
         """`blocks`, all of them, are so many tokens."""
+        self.learn_by(self.ruler(blocks, 1.0), tokens)
+
+    def learn_by(self, ruler: "Ruler", tokens: float) -> None:
+        """All blocks of the ruler, which tells so from now on, are so many tokens."""
+        blocks, stride, span = ruler.blocks, ruler.deepest, ruler.last
         end = len(blocks)
-        stride, span = self._deepest(blocks)
         start, start_tokens, sure_tokens = 0, 0.0, 0.0
         if span is not None and span.is_passed_by(blocks):
             if span.end == end:
@@ -78,10 +88,15 @@ class Lengths:
         if start >= end or tokens <= start_tokens:
             return
         made = Span(start, start_tokens, sure_tokens, end, tokens, blocks[end - 1])
-        for at in range(stride + 1, end // STRIDE + 1):
+        strides = end // STRIDE
+        for at in range(stride + 1, strides + 1):
             self._young[blocks[at * STRIDE - 1]] = made
+        if strides > stride:
+            ruler.deepest, ruler.last = strides, made
         if len(self._young) > self._max_marks:
             self._old, self._young = self._young, {}
+            # It is used now.
+            self._deepest(blocks)
 
     def _find(self, block: int) -> Span | None:
         span = self._young.get(block)
@@ -97,7 +112,8 @@ class Lengths:
         if not strides:
             return _UNMARKED
         # A prompt that was asked before is marked to its end, a new one not even at its start.
-        span = self._young.get(blocks[strides * STRIDE - 1]) or self._find(blocks[strides * STRIDE - 1])
+        block = blocks[strides * STRIDE - 1]
+        span = self._young.get(block) or self._find(block)
         if span is not None:
             return strides, span
         if self._find(blocks[STRIDE - 1]) is None:
@@ -115,34 +131,28 @@ class Lengths:
 _UNMARKED: tuple[int, Span | None] = (0, None)
 
 
-class Ruler:
+class Ruler(Struct, eq=False):
     """The lengths of one chain, in tokens. `usual_tokens`: of a block of which nothing is known. `deepest` is
     the last stride that is marked, with `last`."""
 
-    __slots__ = ("_blocks", "_deepest", "_find", "_last", "_usual_tokens")
-
-    def __init__(
-        self,
-        blocks: Sequence[int],
-        usual_tokens: float,
-        find: Callable[[int], Span | None],
-        deepest: int,
-        last: Span | None,
-    ) -> None:
-        self._blocks = blocks
-        self._usual_tokens = usual_tokens
-        self._find = find
-        self._deepest = deepest
-        self._last = last
+    blocks: Sequence[int]
+    usual_tokens: float
+    find: Callable[[int], Span | None]
+    deepest: int
+    last: Span | None
 
     def tokens_at(self, depth: int) -> float:
         """Of the first `depth` blocks, as well as it is known."""
-        span = self._span_at(depth)
+        span = self.last
+        if span is not None and depth < self.deepest * STRIDE:
+            span = self._span_at(depth)
         if span is None:
-            return depth * self._usual_tokens
-        known = span.end if span.is_passed_by(self._blocks) else self._deepest * STRIDE
+            return depth * self.usual_tokens
+        blocks, end = self.blocks, span.end
+        known = end if end <= len(blocks) and blocks[end - 1] == span.last else self.deepest * STRIDE
         if depth <= known:
-            return span.tokens_at(depth)
+            start, start_tokens = span.start, span.start_tokens
+            return start_tokens + (depth - start) / (end - start) * (span.end_tokens - start_tokens)
         return _extended(span.tokens_at(known), known, depth)
 
     def may_have(self, depth: int, cached_tokens: int, unit_tokens: int) -> bool:
@@ -153,7 +163,7 @@ class Ruler:
     def depths(self, cached_tokens: int, unit_tokens: int) -> tuple[int, int]:
         """How many blocks an engine surely had, and how many it may have had, that reports `cached_tokens`
         and counts in units of its own."""
-        count = len(self._blocks)
+        count = len(self.blocks)
         at_least = _last(count, lambda depth: self._at(depth)[2] <= cached_tokens)
         at_most = _last(count, lambda depth: self._at(depth)[1] < cached_tokens + unit_tokens)
         return at_least, max(at_least, at_most)
@@ -162,10 +172,10 @@ class Ruler:
         """Tokens of the first `depth` blocks: as estimated, at least, at most."""
         span = self._span_at(depth)
         if span is None:
-            return _within(depth * self._usual_tokens, 0.0)
-        is_passed = span.is_passed_by(self._blocks)
+            return _within(depth * self.usual_tokens, 0.0)
+        is_passed = span.is_passed_by(self.blocks)
         # How much of it the span tells; what is deeper is extended from there.
-        known = span.end if is_passed else self._deepest * STRIDE
+        known = span.end if is_passed else self.deepest * STRIDE
         if known < depth:
             tokens = span.tokens_at(known)
             sure_tokens = tokens if is_passed else span.sure_tokens
@@ -178,9 +188,9 @@ class Ruler:
         return estimate, least, min(most, span.end_tokens - (1.0 - VARIES) * rest)
 
     def _span_at(self, depth: int) -> Span | None:
-        last = self._last
+        last = self.last
         # Nothing is marked, or all of it that is deeper than where the last mark's stretch begins.
-        if last is None or depth >= self._deepest * STRIDE:
+        if last is None or depth >= self.deepest * STRIDE:
             return last
         span = self._span(-(-depth // STRIDE))
         if span is not None and depth <= span.start:
@@ -189,7 +199,7 @@ class Ruler:
 
     def _span(self, stride: int) -> Span | None:
         """That of the mark at `stride`."""
-        return self._find(self._blocks[stride * STRIDE - 1]) if stride else None
+        return self.find(self.blocks[stride * STRIDE - 1]) if stride else None
 
 
 def _within(estimate: float, sure: float) -> tuple[float, float, float]:

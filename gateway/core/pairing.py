@@ -55,6 +55,8 @@ class Pairing:
         commit: Callable[[Entry, Engine, float], Decision],
     ) -> None:
         self.due: float | None = None
+        self.is_at_rest = True
+        """Nobody waits, and nothing is left of those who did: there is nothing to do."""
         self.idle = IdleClock()
         self._queue = queue
         self._entries = entries
@@ -74,7 +76,8 @@ class Pairing:
         """
         self.idle.close(self._engines, now)
         self.due = None
-        if not self._queue.by_key:
+        self.is_at_rest = not self._queue.by_key
+        if self.is_at_rest:
             return []
         ahead: dict[str, int] = {}
         models = self._placing.open_models(ahead)

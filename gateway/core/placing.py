@@ -45,8 +45,6 @@ class Placing:
         self._watch_all()
 
     def entry(self, request: Request, turn: int, now: float = 0.0) -> Entry:
-        if not request.pool:
-            return Entry(request, turn, now, (request.model,))
         made = Entry(request, turn, now, request.models)
         kept = self._affinity.model_of(request)
         if kept is not None:
@@ -124,12 +122,17 @@ class Placing:
 
     def first(self, entry: Entry) -> Choice | None:
         """For a request that nobody waits before: the best engine, unless none has it or that one is full."""
-        if self._is_usual(entry):
+        if self.policy == "cost" and entry.request.width == 1 and not entry.excluded:
             if self.watch.is_stale:
                 self._check_serving()
-            sole = self._sole_taker(entry.models)
+            models = entry.models
+            sole = self._sole[models] if models in self._sole else self._sole_taker(models)
             if sole is not None and not sole[0].holds:
-                return self._sole_choice(entry, *sole) if sole[0].free > 0 else None
+                engine, model = sole
+                if engine.free <= 0:
+                    return None
+                seen = self._index.match(engine, self._index.prompt(entry.request, model))
+                return Choice(engine, model, seen, _ONLY, seen.resident_tokens)
         columns = self._usual_columns(entry, 0)
         if columns is not None:
             place = router.lowest(columns.costs_s(self._row(entry, columns)), self._random)
@@ -143,17 +146,11 @@ class Placing:
 
     def _sole_taker(self, models: tuple[str, ...]) -> Taker | None:
         """The engine that nothing but its slots decides about, as it alone takes requests for `models`."""
-        if models in self._sole:
-            return self._sole[models]
         takers = list(self._takers(models))
         sole = takers[0] if len(takers) == 1 else None
         if takers:
             self._sole[models] = sole
         return sole
-
-    def _sole_choice(self, entry: Entry, engine: Engine, model: str) -> Choice:
-        seen = self._index.match(engine, self._index.prompt(entry.request, model))
-        return Choice(engine, model, seen, _ONLY, seen.resident_tokens)
 
     def looked_at(self, entry: Entry, engine: Engine) -> Choice:
         """`engine` for a request of which a `look` told it."""
@@ -340,7 +337,7 @@ class Placing:
         if seen is None or seen.version != version or seen.model != model:
             if model not in prompts:
                 prompts[model] = self._index.prompt(entry.request, model)
-            seen = entry.seen[engine.name] = self._index.match(engine, prompts[model])
+            seen = entry.seen[engine.name] = self._index.match(engine, prompts[model], version)
         return seen
 
 

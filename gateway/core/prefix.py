@@ -12,6 +12,8 @@ since. The prompt that was found lost or found there is fresh in any case.
 import math
 from collections.abc import Container, Iterator, Sequence
 
+from msgspec import Struct
+
 from gateway.core.branches import Branch, Tree
 from gateway.core.matches import Match, Sight
 
@@ -20,7 +22,7 @@ SEAM = 1
 turn has not at that place, and engines count in whole blocks of their own."""
 
 
-class _Run:
+class _Run(Struct, eq=False):
     """A running request: what was known of its prompt when it began, and when that had been used last.
 
     `marks` are (start, stamp) of the branches it met, deepest first; none if it can teach nothing (more).
@@ -29,31 +31,16 @@ class _Run:
     held last at `held_s`, which gave `held_stamp`.
     """
 
-    __slots__ = (
-        "blocks",
-        "confirmed",
-        "found",
-        "held_s",
-        "held_stamp",
-        "inserted",
-        "leaf",
-        "marks",
-        "shape",
-        "touched",
-    )
-
-    def __init__(
-        self, blocks: tuple[int, ...], found: Sight, marks: list[tuple[int, int]], inserted: int, touched: int
-    ) -> None:
-        self.blocks = blocks
-        self.found = found
-        self.marks = marks
-        self.inserted = inserted
-        self.confirmed = False
-        self.touched = touched
-        self.leaf: Branch | None = None
-        self.shape = self.held_stamp = -1
-        self.held_s = 0.0
+    blocks: tuple[int, ...]
+    found: Sight
+    marks: list[tuple[int, int]]
+    inserted: int
+    touched: int
+    leaf: Branch
+    shape: int
+    confirmed: bool = False
+    held_stamp: int = -1
+    held_s: float = 0.0
 
     def stamp_at(self, depth: int) -> int:
         return next(stamp for start, stamp in self.marks if start <= depth)
@@ -128,27 +115,27 @@ class PooledCache:
         while it is not None:
             marks.append((it.start, it.stamp))
             it = it.parent
-        run = _Run(tuple(blocks), sight, marks, tree.inserted, recency.stamp + 1)
+        inserted, touched = tree.inserted, recency.stamp + 1
         if not self._running:
-            self._keep_from = run.touched
-        self._running[key] = run
+            self._keep_from = touched
         depth = sight.resident + sight.pending + sight.ghost
-        run.leaf, run.shape = self._use(blocks, depth, sight.deepest, key), tree.shape
+        leaf = self._use(blocks, depth, sight.deepest, key)
+        self._running[key] = _Run(tuple(blocks), sight, marks, inserted, touched, leaf, tree.shape)
         self._settle()
 
-    def confirm(self, key: int, now: float = 0.0) -> None:
-        """The request produced its first token: its whole prompt is in the engine now."""
+    def confirm(self, key: int, now: float = 0.0) -> Sight | None:
+        """The request produced its first token: its whole prompt is in the engine now. Returns what was known
+        of it when it began; None if it can teach nothing."""
         self._recency.now = now
         run = self._running.get(key)
+        found = None
         if run is not None:
             run.confirmed = True
+            if run.marks:
+                found = run.found
             self._hold(run)
         self._settle()
-
-    def found(self, key: int) -> Sight | None:
-        """What was known of a running request's prompt when it began; None if it can teach nothing."""
-        run = self._running.get(key)
-        return run.found if run is not None and run.marks else None
+        return found
 
     def delivered(self, key: int, at_least: int, at_most: int) -> None:
         """Learn from how many blocks the engine had of a confirmed request that is about to end.

@@ -12,7 +12,7 @@ from msgspec import Struct
 from gateway.core import refusals
 from gateway.core.admission import Queue
 from gateway.core.blocks import BLOCK_BYTES
-from gateway.core.engine import Engine, Lease
+from gateway.core.engine import Engine, Lease, Residency
 from gateway.core.entry import Choice, Entry
 from gateway.core.events import Discovered, EngineEvent, Probed, Reported
 from gateway.core.fleet import Fleet
@@ -25,7 +25,7 @@ from gateway.core.request import Decision, Grant, Outcome, Reason, Rejection, Re
 from gateway.core.router import Candidate, Policy
 from gateway.core.swaps import Swaps
 
-_OK, _RETRY = Outcome.OK, Route.RETRY
+_OK, _RETRY, _SLOTS = Outcome.OK, Route.RETRY, Residency.SLOTS
 # Outcomes after which the engine may go on computing: we hung up on it.
 _HUNG_UP = {Outcome.CLIENT_DISCONNECT, Outcome.CLIENT_TIMEOUT, Outcome.ENGINE_TIMEOUT, Outcome.SHUTDOWN}
 
@@ -79,7 +79,10 @@ class Scheduler:
         if self._closed:
             return self._refuse(request.key, Reason.SHUTTING_DOWN, "The gateway is shutting down. Retry.")
         self._turn += 1
-        entry = self._placing.entry(request, self._turn, now)
+        if request.pool:
+            entry = self._placing.entry(request, self._turn, now)
+        else:
+            entry = Entry(request, self._turn, now, (request.model,))
         self._returns.arrived(request.blocks, now)
         self._swaps.turns.arrived(request.blocks, now)
         queue = self.queue
@@ -166,10 +169,12 @@ class Scheduler:
             engine.alive(now)
             engine.learn(lease, usage, now)
             self._swaps.turns.ended(entry.request.blocks, now)
-            if self.policy == "cost":
+            if self.policy == "cost" and engine.facts.residency is _SLOTS:
                 self._keeper.keep_slot(engine, entry.request, grant.model, lease, now)
         elif outcome in _HUNG_UP and reached:
             engine.cool(lease.width, now)
+        if self._pairing.is_at_rest and not self.queue.by_key:
+            return self._nothing
         return self._step(self._pair(now))
 
     # Engines
@@ -336,7 +341,7 @@ class Scheduler:
             model=it.model,
             route=_RETRY if entry.attempts > 1 else it.route,
             attempt=entry.attempts,
-            width=engine.width_here(request.width),
+            width=request.width if request.width <= engine.slots else engine.slots,
             predicted_tokens=seen.resident_tokens,
             best_tokens=it.best_tokens,
             queue_s=entry.queued_s,

@@ -273,7 +273,7 @@ def test_what_an_engine_with_large_blocks_cannot_tell_is_not_lost() -> None:
     prompt = text(700, "x")
     ran(index, a, request(1, prompt), usage(700, 0))
     ran(index, a, request(2, prompt + text(90, "y")), usage(790, 512))
-    assert index.match(a, index.prompt(request(3, text(1000, "older")), "m"))[1] == 896
+    assert index.match(a, index.prompt(request(3, text(1000, "older")), "m")).resident_tokens == 896
 
 
 def test_a_prompt_with_longer_tokens_than_most_is_not_lost() -> None:
@@ -284,7 +284,7 @@ def test_a_prompt_with_longer_tokens_than_most_is_not_lost() -> None:
     prompt = text(2000, "x")
     ran(index, a, request(2, prompt), usage(1500, 0))
     ran(index, a, request(3, prompt + text(60, "y")), usage(1545, 1485))
-    assert index.match(a, index.prompt(request(4, text(1000, "older")), "m"))[1] > 0
+    assert index.match(a, index.prompt(request(4, text(1000, "older")), "m")).resident_tokens > 0
 
 
 PROSE, CODE = text(2000, "p"), text(2000, "c")
