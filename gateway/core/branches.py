@@ -4,6 +4,8 @@ from array import array
 from collections.abc import Iterator, Sequence
 
 _STRIDE = 16
+_NONE = array("Q")
+"""The blocks of a branch that is not in the tree any more."""
 
 
 class Branch:
@@ -43,6 +45,11 @@ class Branch:
     @property
     def believed(self) -> int:
         return len(self.blocks) - self.ghosts
+
+    def has(self, blocks: Sequence[int]) -> bool:
+        """Whether the last of a chain's `blocks` is one of it."""
+        at = len(blocks) - 1 - self.start
+        return 0 <= at < len(self.blocks) and self.blocks[at] == blocks[-1]
 
     def __repr__(self) -> str:
         state = "resident" if self.owners is None else f"pending on {sorted(self.owners)}"
@@ -171,8 +178,14 @@ class Tree:
         if not 0 <= at < len(branch.blocks) or branch.blocks[at] != blocks[depth]:
             return 0, None  # Two chains met in one hash at different depths: not worth more than a miss.
         while True:
-            depth = _follow(branch, blocks, depth)
-            if depth == count or depth < branch.start + len(branch.blocks):
+            end = branch.start + len(branch.blocks)
+            # Mostly it goes on to the end of either.
+            high = end if end < count else count
+            if high - depth <= _STRIDE and branch.blocks[high - 1 - branch.start] == blocks[high - 1]:
+                depth = high
+            else:
+                depth = _follow(branch, blocks, depth)
+            if depth == count or depth < end:
                 return depth, branch
             child = anchors.get(blocks[depth])
             if child is None or child.parent is not branch:
@@ -225,6 +238,7 @@ class Tree:
         self.anchors.pop(branch.blocks[0], None)
         self._anchor(parent, branch.start, branch.blocks)
         parent.blocks.extend(branch.blocks)
+        branch.blocks = _NONE
         parent.children = 0
         self.recency.remove(branch)
         self.shape += 1
@@ -236,6 +250,7 @@ class Tree:
         self.recency.remove(leaf)
         self.believed -= leaf.believed
         self.ghosts -= leaf.ghosts
+        leaf.blocks = _NONE
         self.version += 1
         self.shape += 1
         if leaf.parent is not None:

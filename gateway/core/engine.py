@@ -130,7 +130,7 @@ class Engine:
         self._quota: int | None = None
         self._foreign = 0
         self.slots = self.usable = self._facts.slots
-        self.block_tokens = self._facts.block_tokens
+        self.block_tokens, self.residency = self._facts.block_tokens, self._facts.residency
         self.leases: dict[int, Lease] = {}
         self.in_flight = 0
         self.cooling: list[Cooling] = []
@@ -162,6 +162,7 @@ class Engine:
     def facts(self, facts: Facts) -> None:
         self._facts = facts
         self.slots, self.block_tokens = facts.slots, facts.block_tokens
+        self.residency = facts.residency
         self.watch.is_stale = True
         self._resize()
 
@@ -373,9 +374,8 @@ class Engine:
 
     def learn(self, lease: Lease, usage: Usage, now: float) -> None:
         """Rates from one good answer: the engine's own timings, else what a stream showed."""
-        held_s = now - lease.granted_at
         if lease.width:
-            self.slot_s = smoothed(self.slot_s, held_s)
+            self.slot_s = smoothed(self.slot_s, now - lease.granted_at)
         uncached = None
         if usage.prompt_tokens is not None and usage.cached_tokens is not None:
             uncached = usage.prompt_tokens - usage.cached_tokens

@@ -43,26 +43,24 @@ class Returns:
     def __init__(self) -> None:
         self.share = 1.0
         self.gap_s = 0.0
-        self._ended: dict[int, tuple[int, float]] = {}
+        self.watched: dict[int, tuple[int, float]] = {}
 
     def ended(self, blocks: Sequence[int], now: float) -> None:
-        for block, (_, at) in list(self._ended.items()):
+        for block, (_, at) in list(self.watched.items()):
             if now - at <= MAX_HOLD_S:
                 break
-            del self._ended[block]
+            del self.watched[block]
             self.share = smoothed(self.share, 0.0)
         # Out first: the oldest must stay the first.
-        self._ended.pop(blocks[-1], None)
-        if len(self._ended) == _WATCHED:
-            del self._ended[next(iter(self._ended))]
-        self._ended[blocks[-1]] = (len(blocks), now)
+        self.watched.pop(blocks[-1], None)
+        if len(self.watched) == _WATCHED:
+            del self.watched[next(iter(self.watched))]
+        self.watched[blocks[-1]] = (len(blocks), now)
 
     def arrived(self, blocks: Sequence[int], now: float) -> None:
-        if not self._ended:
-            return
-        for block, (depth, at) in self._ended.items():
+        for block, (depth, at) in self.watched.items():
             if len(blocks) >= depth and blocks[depth - 1] == block:
-                del self._ended[block]
+                del self.watched[block]
                 back = now - at <= MAX_HOLD_S
                 self.share = smoothed(self.share, float(back))
                 if back:

@@ -24,6 +24,7 @@ HOST_COPY_TOKENS = 65_536
 """Prompts assumed to survive in llama.cpp's host memory: 8 GiB (`--cache-ram` default) at 128 KiB a token."""
 
 _TOKEN_ID_BYTES = 4.0
+_LEAST_RATIO, _MOST_RATIO = 1.0, 16.0
 _WORTH_A_NEW_BOUND = 0.01
 _LEARN_FROM_TOKENS = 32
 
@@ -169,29 +170,33 @@ class Index:
         model = grant.model
         blocks = request.blocks_of(model) if request.pool else request.blocks
         tokens, cached, cache = usage.prompt_tokens, usage.cached_tokens, self._caches[engine.name]
-        ruler = self._lengths.ruler(blocks, self.bytes_per_token(request, model))
-        if tokens is not None and tokens >= _LEARN_FROM_TOKENS and blocks and request.prompts <= 1:
-            self._lengths.learn_by(ruler, tokens * len(blocks) * self._block_bytes / request.prompt_bytes)
-            if not request.token_ids:
-                bytes_per_token = self._learn_ratio(model, request.prompt_bytes, tokens)
-                ruler.usual_tokens = self._block_bytes / bytes_per_token
+        if tokens is None or tokens < _LEARN_FROM_TOKENS or not blocks or request.prompts > 1:
+            ruler = self._lengths.ruler(blocks, self.bytes_per_token(request, model))
+        else:
+            prompt_bytes = request.prompt_bytes
+            ids = request.token_ids
+            ratio = _TOKEN_ID_BYTES if ids else self._learn_ratio(model, prompt_bytes, tokens)
+            ruler = self._lengths.ruler(blocks, ratio)
+            self._lengths.learn_by(ruler, tokens * len(blocks) * self._block_bytes / prompt_bytes)
         found = cache.confirm(request.key, now)
         if cached is None:
             return
-        if isinstance(cache, SlotCache):
-            cache.delivered(request.key, grant.predicted_tokens, cached)
-        elif isinstance(cache, PooledCache) and found is not None:
+        if isinstance(cache, PooledCache):
             # What was expected of the engine with what it reports; mostly the same.
-            unit_tokens = engine.block_tokens
-            if found.ghost or not ruler.may_have(found.resident - SEAM, cached, unit_tokens):
-                cache.delivered(request.key, *ruler.depths(cached, unit_tokens))
+            unit = engine.block_tokens
+            if found and (found.ghost or not ruler.may_have(found.resident - SEAM, cached, unit)):
+                cache.delivered(request.key, *ruler.depths(cached, unit))
+        elif isinstance(cache, SlotCache):
+            cache.delivered(request.key, grant.predicted_tokens, cached)
 
     def _learn_ratio(self, model: str, prompt_bytes: int, tokens: int) -> float:
         """Returns the bytes in a token of the model's prompts."""
         ratio = self._ratios.get(model)
         if ratio is None:
             ratio = self._ratios[model] = _Ratio()
-        shown = min(16.0, max(1.0, prompt_bytes / tokens))
+        shown = prompt_bytes / tokens
+        if not _LEAST_RATIO <= shown <= _MOST_RATIO:
+            shown = min(_MOST_RATIO, max(_LEAST_RATIO, shown))
         ratio.bytes_per_token = new = ratio.learned.add(tokens * shown, tokens)
         if abs(new - ratio.bounded_at) > _WORTH_A_NEW_BOUND * ratio.bounded_at:
             ratio.bounded_at = new

@@ -170,7 +170,9 @@ class Ruler(Struct, eq=False):
 
     def _at(self, depth: int) -> tuple[float, float, float]:
         """Tokens of the first `depth` blocks: as estimated, at least, at most."""
-        span = self._span_at(depth)
+        span = self.last
+        if span is not None and depth < self.deepest * STRIDE:
+            span = self._span_at(depth)
         if span is None:
             return _within(depth * self.usual_tokens, 0.0)
         is_passed = span.is_passed_by(self.blocks)
@@ -188,10 +190,7 @@ class Ruler(Struct, eq=False):
         return estimate, least, min(most, span.end_tokens - (1.0 - VARIES) * rest)
 
     def _span_at(self, depth: int) -> Span | None:
-        last = self.last
-        # Nothing is marked, or all of it that is deeper than where the last mark's stretch begins.
-        if last is None or depth >= self.deepest * STRIDE:
-            return last
+        """That which tells of a depth before the deepest mark; from there on it is `last`."""
         span = self._span(-(-depth // STRIDE))
         if span is not None and depth <= span.start:
             span = self._span(depth // STRIDE)

@@ -129,7 +129,7 @@ class Placing:
             sole = self._sole[models] if models in self._sole else self._sole_taker(models)
             if sole is not None and not sole[0].holds:
                 engine, model = sole
-                if engine.free <= 0:
+                if engine.usable - engine.in_flight <= engine.cooling_width:
                     return None
                 seen = self._index.match(engine, self._index.prompt(entry.request, model))
                 return Choice(engine, model, seen, _ONLY, seen.resident_tokens)

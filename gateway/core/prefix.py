@@ -27,8 +27,8 @@ class _Run(Struct, eq=False):
 
     `marks` are (start, stamp) of the branches it met, deepest first; none if it can teach nothing (more).
     `inserted` is the cache's count of blocks that came to be believed, before it; `touched` the least stamp
-    of what it uses. `leaf` is the branch of its last block, as of the tree's `shape`; it was
-    held last at `held_s`, which gave `held_stamp`.
+    of what it uses. `leaf` is the branch of its last block, for as long as that `has` it, so surely at the
+    tree's `shape`. It was held last at `held_s`, which gave `held_stamp`.
     """
 
     blocks: tuple[int, ...]
@@ -36,7 +36,7 @@ class _Run(Struct, eq=False):
     marks: list[tuple[int, int]]
     inserted: int
     touched: int
-    leaf: Branch
+    leaf: Branch | None
     shape: int
     confirmed: bool = False
     held_stamp: int = -1
@@ -183,7 +183,7 @@ class PooledCache:
         self._tree.clear()
         self.believed_blocks = self._bound_blocks
         for run in self._running.values():
-            run.confirmed, run.marks = False, []
+            run.confirmed, run.marks, run.leaf = False, [], None
 
     def _use(self, blocks: Sequence[int], depth: int, branch: Branch | None, key: int | None) -> Branch:
         """Make `blocks`, known as deep as `depth`, the most recently used; returns the branch of the last.
@@ -193,7 +193,11 @@ class PooledCache:
         tree = self._tree
         recency, missing = self._recency, blocks[depth:]
         # A resident run that goes on past `blocks` need not be cut only because it is used once more.
-        if branch is not None and (missing or key is not None or branch.owners is not None or branch.ghosts):
+        if (
+            branch is not None
+            and branch.start + len(branch.blocks) != depth
+            and (missing or key is not None or branch.owners is not None or branch.ghosts)
+        ):
             branch = tree.split(branch, depth)
         if missing:
             branch = tree.append(branch, missing, depth, None if key is None else {key})
@@ -217,13 +221,16 @@ class PooledCache:
     def _hold(self, run: _Run) -> None:
         """All of its prompt is in the engine and was used just now."""
         tree, blocks, recency = self._tree, run.blocks, self._recency
-        is_known = run.shape == tree.shape
-        if is_known and run.held_stamp == recency.stamp and run.held_s == recency.now:
-            return
-        depth, leaf = (len(blocks), run.leaf) if is_known else tree.find(blocks)
-        run.leaf = branch = self._use(blocks, depth, leaf, None)
-        while not branch.children and (above := tree.join(branch)) is not None:
-            run.leaf = branch = above
+        depth, leaf = len(blocks), run.leaf
+        if run.shape == tree.shape:
+            if run.held_stamp == recency.stamp and run.held_s == recency.now:
+                return
+        elif leaf is None or not leaf.has(blocks):
+            depth, leaf = tree.find(blocks)
+        branch = self._use(blocks, depth, leaf, None)
+        while branch.parent is not None and (above := tree.join(branch)) is not None:
+            branch = above
+        run.leaf = branch
         run.shape, run.held_stamp, run.held_s = tree.shape, recency.stamp, recency.now
 
     def _abandon(self, key: int, blocks: Sequence[int]) -> None:

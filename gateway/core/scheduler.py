@@ -83,7 +83,8 @@ class Scheduler:
             entry = self._placing.entry(request, self._turn, now)
         else:
             entry = Entry(request, self._turn, now, (request.model,))
-        self._returns.arrived(request.blocks, now)
+        if self._returns.watched:
+            self._returns.arrived(request.blocks, now)
         self._swaps.turns.arrived(request.blocks, now)
         queue = self.queue
         fits = queue.fits(request.body_bytes)
@@ -169,7 +170,7 @@ class Scheduler:
             engine.alive(now)
             engine.learn(lease, usage, now)
             self._swaps.turns.ended(entry.request.blocks, now)
-            if self.policy == "cost" and engine.facts.residency is _SLOTS:
+            if self.policy == "cost" and engine.residency is _SLOTS:
                 self._keeper.keep_slot(engine, entry.request, grant.model, lease, now)
         elif outcome in _HUNG_UP and reached:
             engine.cool(lease.width, now)

@@ -75,7 +75,7 @@ def test_sessions_that_never_come_back_are_learned_of_as_others_end() -> None:
     for turn in range(20):
         returns.ended(prompt(turn), 10.0 * turn)
     assert returns.share < 0.02
-    assert len(returns._ended) == 1
+    assert len(returns.watched) == 1
 
 
 def test_a_return_is_counted_once() -> None:
@@ -83,7 +83,7 @@ def test_a_return_is_counted_once() -> None:
     came_back(returns, 1, 0.0, 0.5)
     returns.arrived(prompt(1, 4), 0.9)
     assert returns.gap_s == pytest.approx(0.1)
-    assert returns._ended == {}
+    assert returns.watched == {}
 
 
 def test_a_prompt_that_goes_on_from_none_of_them_says_nothing() -> None:
@@ -91,7 +91,7 @@ def test_a_prompt_that_goes_on_from_none_of_them_says_nothing() -> None:
     returns.ended(prompt(1), 0.0)
     for blocks in (prompt(2, 9), prompt(1, 2), ()):
         returns.arrived(blocks, 9.0)
-    assert (returns.share, returns.gap_s, len(returns._ended)) == (1.0, 0.0, 1)
+    assert (returns.share, returns.gap_s, len(returns.watched)) == (1.0, 0.0, 1)
 
 
 def test_the_share_recovers_when_sessions_come_back_again() -> None:
@@ -107,7 +107,7 @@ def test_the_last_64_are_watched() -> None:
     returns = Returns()
     for name in range(100):
         returns.ended(prompt(name), 0.0)
-    assert len(returns._ended) == 64
+    assert len(returns.watched) == 64
     returns.arrived(prompt(35, 4), 0.5)
     assert returns.gap_s == 0.0
     returns.arrived(prompt(36, 4), 0.5)
@@ -121,8 +121,8 @@ def test_a_prompt_that_ends_again_is_as_young_as_its_last_end() -> None:
     returns.ended(prompt(1), 2.0)
     # By now 2 is late, and 1, which was there before it, is not.
     returns.ended(prompt(3), 2.5)
-    assert [depth for depth, _ in returns._ended.values()] == [3, 3]
-    assert prompt(2)[-1] not in returns._ended
+    assert [depth for depth, _ in returns.watched.values()] == [3, 3]
+    assert prompt(2)[-1] not in returns.watched
     assert returns.share == pytest.approx(0.8)
 
 
@@ -142,7 +142,7 @@ def test_whatever_comes_the_memory_is_bounded_and_a_slot_is_kept_within_bounds(
             returns.ended(prompt(name), now)
         else:
             returns.arrived(prompt(name, 4), now)
-        times = [at for _, at in returns._ended.values()]
+        times = [at for _, at in returns.watched.values()]
         assert len(times) <= 64
         assert times == sorted(times)
         assert 0.0 <= returns.share <= 1.0

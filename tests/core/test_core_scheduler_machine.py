@@ -395,7 +395,7 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     @invariant()
     def kept_slots_are_few_and_kept_for_a_moment(self) -> None:
-        assert len(self.scheduler._returns._ended) <= 64
+        assert len(self.scheduler._returns.watched) <= 64
         for engine in self.scheduler.engines.values():
             for hold in engine.holds:
                 assert self.scheduler.policy == "cost"
