@@ -179,12 +179,14 @@ class Tree:
             return 0, None  # Two chains met in one hash at different depths: not worth more than a miss.
         while True:
             end = branch.start + len(branch.blocks)
-            # Mostly it goes on to the end of either.
             high = end if end < count else count
-            if high - depth <= _STRIDE and branch.blocks[high - 1 - branch.start] == blocks[high - 1]:
+            # Were it a stride or more, the next block to be looked up would have been found.
+            if high > depth + _STRIDE:
+                high = depth + _STRIDE
+            if branch.blocks[high - 1 - branch.start] == blocks[high - 1]:
                 depth = high
             else:
-                depth = _follow(branch, blocks, depth)
+                depth = _follow(branch, blocks, depth, high - 1)
             if depth == count or depth < end:
                 return depth, branch
             child = anchors.get(blocks[depth])
@@ -300,12 +302,9 @@ class Tree:
             anchors.pop(block, None)
 
 
-def _follow(branch: Branch, blocks: Sequence[int], depth: int) -> int:
-    """How deep `blocks`, equal up to `depth`, stay in the branch: at most a stride further."""
+def _follow(branch: Branch, blocks: Sequence[int], low: int, high: int) -> int:
+    """How deep `blocks`, equal up to `low`, stay in the branch: not beyond `high`."""
     own, start = branch.blocks, branch.start
-    low, high = depth, min(start + len(own), len(blocks), depth + _STRIDE)
-    if own[high - 1 - start] == blocks[high - 1]:
-        return high
     while low < high:
         middle = (low + high + 1) >> 1
         if own[middle - 1 - start] == blocks[middle - 1]:

@@ -4,36 +4,38 @@ requests at once. It runs for each new request, and for each of those that wait 
 from collections.abc import Callable, Sequence
 from operator import add, attrgetter, mul
 
+from msgspec import Struct
+
 from gateway.core.engine import Engine
+from gateway.core.matches import Versioned
 from gateway.core.router import Terms, again_s, terms, usual_rate
 
 Taker = tuple[Engine, str]
 """An engine and the model that it would be asked for."""
 
+_version = attrgetter("version")
 _load = attrgetter(
     "in_flight",
     "cooling_width",
-    "foreign",
-    "quota",
+    "usable",
     "in_flight_average",
     "pending_prefill_tokens",
     "slot_s",
     "prefill_tokens_per_s",
 )
-"""What of an engine its terms depend on, but for its facts: with those the columns are made anew."""
+"""What of an engine its terms depend on, its rate last, but for its facts: with those the columns are made
+anew."""
 
 
-class Row:
-    """A request's uncached and resident tokens on each engine of some columns, as of a version of the index
-    each."""
+class Row(Struct, eq=False):
+    """A request's uncached, resident and matched tokens on each engine of some columns, as of a version of
+    the index each."""
 
-    __slots__ = ("columns", "resident", "tokens", "versions")
-
-    def __init__(self) -> None:
-        self.columns: Columns | None = None
-        self.tokens: list[int] = []
-        self.resident: list[int] = []
-        self.versions: list[int] = []
+    columns: "Columns"
+    tokens: list[int]
+    resident: list[int]
+    matched: list[int]
+    versions: list[int]
 
 
 class Columns:
@@ -44,15 +46,16 @@ class Columns:
     it is as it was at the last request.
     """
 
-    def __init__(self, takers: Sequence[Taker], version_of: Callable[[str], int]) -> None:
+    def __init__(self, takers: Sequence[Taker], versioned: Callable[[str], Versioned]) -> None:
         self.takers = list(takers)
         self.at = {engine.name: place for place, (engine, _) in enumerate(takers)}
         self.engines = [engine for engine, _ in takers]
-        self._version_of = version_of
+        self._versioned = list(map(versioned, self.at))
         self._share = 0.0
         self._loads = list(map(_load, self.engines))
         self._usual_rate = usual_rate(self.engines)
         self._reserved = [0] * len(takers)
+        self._is_reserved = False
         self.terms: list[Terms] = [terms(engine, self._usual_rate) for engine in self.engines]
         self.versions: list[int] = []
         self.base_s = [0.0] * len(takers)
@@ -63,12 +66,14 @@ class Columns:
 
     def begin(self, waiting: int) -> None:
         """Everything as it is now: `waiting` requests wait, none of them before another yet."""
-        self.versions = list(map(self._version_of, self.at))
+        self.versions = list(map(_version, self._versioned))
         before = self._usual_rate
         changed = self._changed()
         for place in changed:
             self.terms[place].refresh()
-        changed.update(place for place, width in enumerate(self._reserved) if width)
+        if self._is_reserved:
+            self._is_reserved = False
+            changed.update(place for place, width in enumerate(self._reserved) if width)
         share = waiting / max(1, len(self.takers))
         if share != self._share or self._usual_rate != before:
             self._share = share
@@ -80,21 +85,24 @@ class Columns:
     def reserve(self, place: int, width: int) -> None:
         """Somebody waits for `width` slots of this engine."""
         self._reserved[place] += width
+        self._is_reserved = True
         self._fill(place)
 
     def changed(self, place: int) -> None:
         """The engine has one request more."""
         engine = self.engines[place]
         self._loads[place] = _load(engine)
-        self.versions[place] = self._version_of(engine.name)
+        self.versions[place] = self._versioned[place].version
         self.terms[place].refresh()
         self._fill(place)
 
     def costs_s(self, row: Row) -> list[float]:
-        most = max(row.resident)
-        rate = self._usual_rate
-        again = [again_s(most - resident, rate) for resident in row.resident]
-        return list(map(add, self.base_s, map(add, map(mul, row.tokens, self.token_s), again)))
+        most, rate = max(row.resident), self._usual_rate
+        own_s = map(mul, row.tokens, self.token_s)
+        if most:
+            again = [again_s(most - resident, rate) if resident < most else 0.0 for resident in row.resident]
+            own_s = map(add, own_s, again)
+        return list(map(add, self.base_s, own_s))
 
     def prefill_s(self, row: Row, place: int) -> float:
         """The part of the cost that does not pass while a request waits: its own prefill and what is computed
@@ -118,7 +126,9 @@ class Columns:
             return set()
         self._loads = loads
         changed = {place for place, load in enumerate(loads) if load != before[place]}
-        return changed | self._follow(usual_rate(self.engines))
+        if any(loads[place][-1] != before[place][-1] for place in changed):
+            changed |= self._follow(usual_rate(self.engines))
+        return changed
 
     def _follow(self, rate: float) -> set[int]:
         """Engines that have shown no prefill rate of their own, if `rate` is another than before."""
@@ -131,7 +141,6 @@ class Columns:
 
     def _fill(self, place: int) -> None:
         it = self.terms[place]
-        self.spare[place] = it.free - self._reserved[place]
-        short = 1 - self.spare[place]
-        self.base_s[place] = it.cost_s(0, short, self._share)
+        self.spare[place] = spare = it.free - self._reserved[place]
+        self.base_s[place] = it.base_s(1 - spare)
         self.token_s[place] = it.token_s(self._share)

@@ -8,7 +8,7 @@ from msgspec import Struct
 from gateway.core.blocks import BLOCK_BYTES
 from gateway.core.engine import Engine, Residency
 from gateway.core.lengths import Lengths, Ruler
-from gateway.core.matches import EngineCache, Sight
+from gateway.core.matches import EngineCache, Sight, Versioned
 from gateway.core.prefix import SEAM, PooledCache
 from gateway.core.request import Grant, Request, Usage
 from gateway.core.slotcache import SlotCache
@@ -90,7 +90,6 @@ class Index:
         self._ratios: dict[str, _Ratio] = {}
         self._engines = engines
         self._fits = 0
-        self._fitted: dict[str, int] = {}
         self._caches: dict[str, EngineCache] = {}
         for engine in engines.values():
             self.fit(engine)
@@ -103,7 +102,11 @@ class Index:
 
     def version(self, engine: str) -> int:
         """Changes whenever a match on the engine could come out differently."""
-        return self._fitted[engine] + self._caches[engine].version
+        return self.versioned(engine).version
+
+    def versioned(self, engine: str) -> Versioned:
+        """What has this version, until the engine's facts are others."""
+        return self._caches[engine].versioned
 
     def prompt(self, request: Request, model: str) -> Prompt:
         """What a match needs of a request, whatever the engine."""
@@ -124,6 +127,8 @@ class Index:
         if not blocks:
             return Seen(version, prompt.model, tokens, 0, 0, None)
         sight = self._caches[engine.name].sight(blocks)
+        if sight is None:
+            return Seen(version, prompt.model, tokens, 0, 0, None)
         resident, pending = sight.resident, 0
         if resident:
             resident = _floor(prompt, resident, engine.block_tokens)
@@ -212,9 +217,6 @@ class Index:
 
     def fit(self, engine: Engine) -> None:
         """Give the engine the kind of cache that it has; what is known stays if the kind does."""
-        # Another cache, block size or engine of this name must not be taken for what was looked at before.
-        self._fits += _FITS_APART
-        self._fitted[engine.name] = self._fits
         cache = self._caches.get(engine.name)
         if engine.facts.residency is Residency.SLOTS:
             if isinstance(cache, SlotCache):
@@ -227,9 +229,13 @@ class Index:
             if not isinstance(cache, PooledCache):
                 self._caches[engine.name] = PooledCache(0)
             self._bound(engine)
+        # Another cache, block size or engine of this name must not be taken for what was looked at before.
+        self._fits += _FITS_APART
+        versioned = self._caches[engine.name].versioned
+        versioned.version = self._fits + versioned.version % _FITS_APART
 
     def remove(self, engine: str) -> None:
-        del self._caches[engine], self._fitted[engine]
+        del self._caches[engine]
 
     def _bound(self, engine: Engine) -> None:
         cache = self._caches[engine.name]

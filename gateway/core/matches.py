@@ -36,22 +36,25 @@ class Sight(Struct, eq=False):
     shape: int = -1
 
 
-class EngineCache(Protocol):
-    """One engine's blocks. `key` is a request's: what it computes is pending until it is confirmed.
+class Versioned(Protocol):
+    """`version` changes whenever a match could come out differently, not when something is merely used."""
 
-    `version` changes whenever a match could come out differently, not when something is merely used.
-    """
+    version: int
+
+
+class EngineCache(Protocol):
+    """One engine's blocks. `key` is a request's: what it computes is pending until it is confirmed."""
 
     bound_blocks: int
 
     @property
-    def version(self) -> int: ...
+    def versioned(self) -> Versioned: ...
 
     def __len__(self) -> int: ...
 
     def match(self, blocks: Sequence[int]) -> Match: ...
 
-    def sight(self, blocks: Sequence[int]) -> Sight: ...
+    def sight(self, blocks: Sequence[int]) -> Sight | None: ...
 
     def begin(
         self, key: int, blocks: Sequence[int], now: float = 0.0, sight: Sight | None = None

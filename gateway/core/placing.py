@@ -269,7 +269,7 @@ class Placing:
             takers = list(self._takers(entry.models))
             if not takers:
                 return None
-            columns = self._columns[entry.models] = Columns(takers, self._index.version)
+            columns = self._columns[entry.models] = Columns(takers, self._index.versioned)
             columns.begin(self._waiting if anew_for is None else anew_for)
         elif anew_for is not None:
             columns.begin(anew_for)
@@ -287,37 +287,32 @@ class Placing:
             self._sole.clear()
             served = {models: list(self._takers(models)) for models in self._columns}
             self._columns = {
-                models: Columns(takers, self._index.version) for models, takers in served.items() if takers
+                models: Columns(takers, self._index.versioned) for models, takers in served.items() if takers
             }
 
     def _row(self, entry: Entry, columns: Columns) -> Row:
         row = entry.row
-        if row is None:
-            row = entry.row = Row()
-        if row.columns is not columns:
-            row.columns, row.versions = columns, [-1] * len(columns.takers)
-            row.tokens = [0] * len(columns.takers)
-            row.resident = row.tokens.copy()
+        if row is None or row.columns is not columns:
+            count = len(columns.takers)
+            row = entry.row = Row(columns, [0] * count, [0] * count, [0] * count, [-1] * count)
         if row.versions != columns.versions:
             prompts: dict[str, Prompt] = {}
             for place, version in enumerate(columns.versions):
                 if version != row.versions[place]:
                     engine, model = columns.takers[place]
                     seen = self._see(entry, engine, model, version, prompts)
-                    row.tokens[place] = seen.uncached_tokens
                     row.resident[place] = seen.resident_tokens
+                    row.matched[place] = matched = seen.resident_tokens + seen.pending_tokens
+                    row.tokens[place] = seen.prompt_tokens - matched
             row.versions = columns.versions.copy()
         return row
 
     def _choice(self, entry: Entry, columns: Columns, place: int) -> Choice:
-        self._row(entry, columns)
+        row = self._row(entry, columns)
         engine, model = columns.takers[place]
-        everywhere = [entry.seen[name] for name in columns.at]
-        best_tokens = max(it.resident_tokens for it in everywhere)
-        best_matched = max(it.matched_tokens for it in everywhere)
-        seen = entry.seen[engine.name]
-        route = router.why(self.policy, entry.request, len(everywhere), seen.matched_tokens, best_matched)
-        return Choice(engine, model, seen, route, best_tokens)
+        matched = row.matched
+        route = router.why(self.policy, entry.request, len(matched), matched[place], max(matched))
+        return Choice(engine, model, entry.seen[engine.name], route, max(row.resident))
 
     def _takers(self, models: Sequence[str], excluded: Container[str] = ()) -> Iterator[tuple[Engine, str]]:
         """Engines that take requests for one of `models` now, each with the model it would be asked for."""

@@ -15,7 +15,7 @@ from collections.abc import Container, Iterator, Sequence
 from msgspec import Struct
 
 from gateway.core.branches import Branch, Tree
-from gateway.core.matches import Match, Sight
+from gateway.core.matches import NO_MATCH, Match, Sight, Versioned
 
 SEAM = 1
 """Blocks by which a report may differ and say nothing: a template ends a prompt with tokens that the next
@@ -72,8 +72,8 @@ class PooledCache:
         return self._tree.ghosts
 
     @property
-    def version(self) -> int:
-        return self._tree.version
+    def versioned(self) -> Versioned:
+        return self._tree
 
     @property
     def bound_blocks(self) -> int:
@@ -89,11 +89,13 @@ class PooledCache:
 
     def match(self, blocks: Sequence[int]) -> Match:
         found = self.sight(blocks)
-        return Match(found.resident, found.pending, found.ghost)
+        return NO_MATCH if found is None else Match(found.resident, found.pending, found.ghost)
 
-    def sight(self, blocks: Sequence[int]) -> Sight:
-        """The match, and where it lies."""
+    def sight(self, blocks: Sequence[int]) -> Sight | None:
+        """The match, and where it lies; None if nothing is known of the prompt."""
         tree = self._tree
+        if not blocks or blocks[0] not in tree.anchors:
+            return None
         depth, deepest = tree.find(blocks)
         version, shape = tree.version, tree.shape
         if deepest is None or (deepest.owners is None and not deepest.ghosts):
@@ -109,7 +111,7 @@ class PooledCache:
         tree, recency = self._tree, self._recency
         recency.now = now
         if sight is None or sight.shape != tree.shape or sight.version != tree.version:
-            sight = self.sight(blocks)
+            sight = self.sight(blocks) or Sight(0)
         marks = []
         it = sight.deepest
         while it is not None:

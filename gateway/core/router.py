@@ -99,6 +99,11 @@ class Terms(Struct):
         cost_s = self.ahead_s + uncached_tokens * self.token_s(waiting_share) + others_s + self.crowding_s
         return cost_s + short * self.slot_wait_s * WAITING if short > 0 else cost_s
 
+    def base_s(self, short: int) -> float:
+        """The cost without what is to be computed."""
+        cost_s = self.ahead_s + self.crowding_s
+        return cost_s + short * self.slot_wait_s * WAITING if short > 0 else cost_s
+
     def token_s(self, waiting_share: float) -> float:
         """What each token costs that is to be computed, for the request itself and for others."""
         return 1.0 / self.rate_tokens_per_s + (self.batched + waiting_share) / self.usual_rate

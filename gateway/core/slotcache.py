@@ -11,7 +11,7 @@ was not.
 
 from collections.abc import Sequence
 
-from gateway.core.matches import NO_MATCH, Match, Sight
+from gateway.core.matches import NO_MATCH, Match, Sight, Versioned
 
 _SIMILARITY = 0.10
 _HOST_KEEP = 0.25
@@ -49,6 +49,10 @@ class SlotCache:
         self._slots = [_Slot() for _ in range(slots)]
         self._host: list[tuple[int, ...]] = []
         self._from_host: set[int] = set()
+
+    @property
+    def versioned(self) -> Versioned:
+        return self
 
     def __len__(self) -> int:
         return sum(len(slot.blocks) for slot in self._slots) + sum(map(len, self._host))

@@ -18,3 +18,9 @@ def cache_with(bound: int, *paths: str) -> PooledCache:
         cache.confirm(key)
         cache.end(key)
     return cache
+
+
+def leaf(cache: PooledCache, prompt: tuple[int, ...]) -> object:
+    """The run of blocks that holds the last resident one of a prompt."""
+    found = cache.sight(prompt)
+    return None if found is None else found.leaf

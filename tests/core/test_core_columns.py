@@ -11,21 +11,20 @@ from gateway.core.entry import Entry
 from gateway.core.index import Index
 from gateway.core.placing import Placing
 from gateway.core.router import Candidate, saves_s, usual_rate, weigh
+from gateway.core.slotcache import SlotCache
 
 PROMPT = text(640, "p")
 
 
 def columns(*engines: Engine, waiting: int = 0) -> Columns:
-    made = Columns([(it, "m") for it in engines], lambda name: 1)
+    made = Columns([(it, "m") for it in engines], lambda name: SlotCache(1, 1))
     made.begin(waiting)
     return made
 
 
 def row(*tokens: int) -> Row:
-    made = Row()
-    made.tokens = list(tokens)
-    made.resident = [10_000 - it for it in tokens]
-    return made
+    resident = [10_000 - it for it in tokens]
+    return Row(columns(), list(tokens), resident, resident, [])
 
 
 def candidates(

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 
 import pytest
-from core_chains import blocks, cache_with
+from core_chains import blocks, cache_with, leaf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
@@ -167,10 +167,10 @@ class PooledCacheMachine(RuleBasedStateMachine):
     @rule(more=st.integers(0, 300), letters=st.sets(st.sampled_from("ab")))
     def room(self, more: int, letters: set[str]) -> None:
         """Asking changes nothing that a match could tell: only an order that is not eviction's yet."""
-        wanted = {self.cache.sight(blocks(self.long(it))).leaf for it in letters}
-        before = (self.cache.version, len(self.cache), self.cache.ghosts)
+        wanted = {leaf(self.cache, blocks(self.long(it))) for it in letters}
+        before = (self.cache.versioned.version, len(self.cache), self.cache.ghosts)
         used_s = self.cache.displaces(more, wanted, 9.0)
-        assert (self.cache.version, len(self.cache), self.cache.ghosts) == before
+        assert (self.cache.versioned.version, len(self.cache), self.cache.ghosts) == before
         fits = len(self.cache) + more <= self.cache.believed_blocks
         assert (used_s is None) == fits
         if more > self.cache.believed_blocks:
@@ -192,12 +192,12 @@ class PooledCacheMachine(RuleBasedStateMachine):
     @rule(path=paths)
     def remember_a_match(self, path: str) -> None:
         chain = blocks(self.long(path))
-        self.seen[chain] = (self.cache.version, self.cache.match(chain))
+        self.seen[chain] = (self.cache.versioned.version, self.cache.match(chain))
 
     @invariant()
     def a_match_holds_while_the_version_does(self) -> None:
         for chain, (version, found) in self.seen.items():
-            assert version != self.cache.version or self.cache.match(chain) == found
+            assert version != self.cache.versioned.version or self.cache.match(chain) == found
 
     def compare(self, found: Match, expected: Match) -> None:
         assert found == expected

@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from core_chains import blocks
+from core_chains import blocks, leaf
 
 from gateway.core.matches import Match
 from gateway.core.prefix import PooledCache
@@ -61,9 +61,9 @@ def test_a_shared_beginning_cannot_go_while_one_that_goes_on_from_it_runs() -> N
 
 def test_what_somebody_waits_to_go_on_from_will_be_used() -> None:
     cache = cache_of(6, ("abc", 1.0), ("xyz", 2.0))
-    leaf = cache.sight(blocks("abcd")).leaf
-    assert 9.0 < cache.displaces(3, {leaf}, 9.0) < 9.1
-    assert cache.displaces(3, {cache.sight(blocks("xyz")).leaf}, 9.0) == 1.0
+    abc = leaf(cache, blocks("abcd"))
+    assert 9.0 < cache.displaces(3, {abc}, 9.0) < 9.1
+    assert cache.displaces(3, {leaf(cache, blocks("xyz"))}, 9.0) == 1.0
 
 
 def test_what_is_believed_gone_does_not_go_again() -> None:
@@ -76,12 +76,12 @@ def test_what_is_believed_gone_does_not_go_again() -> None:
 
 def test_the_leaf_of_a_match_is_the_run_that_holds_the_last_resident_block() -> None:
     cache = cache_of(20, ("abc", 1.0), ("abxy", 2.0))
-    assert cache.sight(blocks("q")).leaf is None
-    one, other = (cache.sight(blocks(path)).leaf for path in ("abcd", "abxyz"))
+    assert leaf(cache, blocks("q")) is None
+    one, other = (leaf(cache, blocks(path)) for path in ("abcd", "abxyz"))
     assert one is not other
-    assert cache.sight(blocks("abcdef")).leaf is one
+    assert leaf(cache, blocks("abcdef")) is one
     cache.begin(1, blocks("abcde"), 3.0)
-    assert cache.sight(blocks("abcde")).leaf is one
+    assert leaf(cache, blocks("abcde")) is one
 
 
 def test_asking_for_room_does_not_make_what_runs_younger() -> None:
