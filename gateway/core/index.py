@@ -57,10 +57,6 @@ class Seen(Struct, eq=False):
     sight: Sight | None = None
 
     @property
-    def matched_tokens(self) -> int:
-        return self.resident_tokens + self.pending_tokens
-
-    @property
     def uncached_tokens(self) -> int:
         return max(1, self.prompt_tokens - self.resident_tokens - self.pending_tokens)
 
@@ -186,13 +182,14 @@ class Index:
         found = cache.confirm(request.key, now)
         if cached is None:
             return
-        if isinstance(cache, PooledCache):
+        if isinstance(cache, SlotCache):
+            cache.delivered(request.key, grant.predicted_tokens, cached)
+        elif found is not None:
+            assert isinstance(cache, PooledCache)
             # What was expected of the engine with what it reports; mostly the same.
             unit = engine.block_tokens
-            if found and (found.ghost or not ruler.may_have(found.resident - SEAM, cached, unit)):
+            if found.ghost or not ruler.may_have(found.resident - SEAM, cached, unit):
                 cache.delivered(request.key, *ruler.depths(cached, unit))
-        elif isinstance(cache, SlotCache):
-            cache.delivered(request.key, grant.predicted_tokens, cached)
 
     def _learn_ratio(self, model: str, prompt_bytes: int, tokens: int) -> float:
         """Returns the bytes in a token of the model's prompts."""

@@ -262,8 +262,6 @@ class Placing:
         `begin_looks`, or as of now while `anew_for` requests wait."""
         if not self._is_usual(entry):
             return None
-        if anew_for is not None and self.watch.is_stale:
-            self._check_serving()
         columns = self._columns.get(entry.models)
         if columns is None:
             takers = list(self._takers(entry.models))

@@ -5,9 +5,7 @@ one it was called for, and what this process would like to use of each engine (`
 engines between processes moves `quota` by that (`set_quota`); alone, quota is the cap.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-
-from msgspec import Struct
+from collections.abc import Callable, Iterable, Sequence
 
 from gateway.core import refusals
 from gateway.core.admission import Queue
@@ -23,23 +21,13 @@ from gateway.core.pairing import Pairing
 from gateway.core.placing import Placing, earlier
 from gateway.core.request import Decision, Grant, Outcome, Reason, Rejection, Request, Route, Usage
 from gateway.core.router import Candidate, Policy
+from gateway.core.step import Limits as Limits
+from gateway.core.step import Step as Step
 from gateway.core.swaps import Swaps
 
 _OK, _RETRY, _SLOTS = Outcome.OK, Route.RETRY, Residency.SLOTS
 # Outcomes after which the engine may go on computing: we hung up on it.
 _HUNG_UP = {Outcome.CLIENT_DISCONNECT, Outcome.CLIENT_TIMEOUT, Outcome.ENGINE_TIMEOUT, Outcome.SHUTDOWN}
-
-
-class Step(Struct, frozen=True):
-    decisions: Sequence[Decision]
-    want: Mapping[str, int]
-
-
-class Limits(Struct, frozen=True, kw_only=True):
-    """Bounds of the queue: requests, bytes of their bodies."""
-
-    max_queue: int = 512
-    max_queue_bytes: int = 256 * 1024 * 1024
 
 
 class Scheduler:
