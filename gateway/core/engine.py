@@ -222,10 +222,11 @@ class Engine:
 
     def lease(self, key: int, width: int, prefill_tokens: int, now: float, *, prompt_tokens: int = 0) -> None:
         """Count a granted request in flight. `prefill_tokens` of its prompt are to be computed."""
-        self.leases[key] = Lease(width, now, prefill_tokens, prompt_tokens, self.pending_prefill_tokens)
+        ahead_tokens = self.pending_prefill_tokens
+        self.leases[key] = Lease(width, now, prefill_tokens, prompt_tokens, ahead_tokens)
         self._average(now)
         self.in_flight = in_flight = self.in_flight + width
-        self.pending_prefill_tokens += prefill_tokens
+        self.pending_prefill_tokens = ahead_tokens + prefill_tokens
         if in_flight + self.cooling_width > self._peak:
             self._peak = in_flight + self.cooling_width
 

@@ -8,7 +8,7 @@ from gateway.core.index import Seen
 from gateway.core.request import Grant, Request, Route
 
 
-class Entry(Struct, eq=False):
+class Entry(Struct, eq=False, gc=False):
     """One request between its offer and its finish. `models` may answer it: the one that its session is on,
     else all of its pool. `engine` has the `grant`, even if another one has its name by now."""
 
@@ -26,7 +26,7 @@ class Entry(Struct, eq=False):
     row: Row | None = None
 
 
-class Choice(Struct, frozen=True):
+class Choice(Struct, frozen=True, gc=False):
     """An engine for a request, why, and what it holds of the prompt; `best_tokens` of it are resident on the
     engine that holds most."""
 
@@ -37,7 +37,7 @@ class Choice(Struct, frozen=True):
     best_tokens: int
 
 
-class Look(Struct, frozen=True):
+class Look(Struct, frozen=True, gc=False):
     """Where a waiting request would go. `other` has a free slot where `engine` has none, and `saves_s` is
     the prefill, weighed for all it delays, that waiting for `engine` saves against it. What is ahead there
     and how crowded it is do not count: that passes while the request waits."""

@@ -34,7 +34,7 @@ _RATIO_KEEP = 0.98
 _FITS_APART = 1 << 48
 
 
-class Prompt(Struct, eq=False):
+class Prompt(Struct, eq=False, gc=False):
     """A request's chain of blocks under one model, and its length in tokens as it is known now: with what is
     beyond the last full block in `tokens`, without it in `blocks_tokens`."""
 
@@ -45,7 +45,7 @@ class Prompt(Struct, eq=False):
     blocks_tokens: float
 
 
-class Seen(Struct, eq=False):
+class Seen(Struct, eq=False, gc=False):
     """What one engine holds of one prompt, as of a version of the index; `leaf` as in `matches.Sight`."""
 
     version: int
@@ -109,7 +109,7 @@ class Index:
         blocks = request.blocks_of(model) if request.pool else request.blocks
         ratio, count = self.bytes_per_token(request, model), len(blocks)
         ruler = self._lengths.ruler(blocks, ratio)
-        tokens = ruler.tokens_at(count)
+        tokens = ruler.tokens_by(ruler.last, count)
         rest = (request.prompt_bytes - count * self._block_bytes) / ratio
         return Prompt(model, blocks, ruler, max(1, ceil(tokens + rest)), tokens)
 

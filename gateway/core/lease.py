@@ -24,7 +24,7 @@ class LoadReport(Struct, frozen=True, kw_only=True):
     prefix_hits_tokens: float | None = None
 
 
-class Lease(Struct):
+class Lease(Struct, gc=False):
     """One request's slots on an engine, from its grant to its last byte. `ahead_tokens` of other prompts were
     still to be computed when it was granted."""
 

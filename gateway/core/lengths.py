@@ -128,10 +128,11 @@ class Lengths:
         return low, self._find(blocks[low * STRIDE - 1])
 
 
+_ROUNDING = 1e-6
 _UNMARKED: tuple[int, Span | None] = (0, None)
 
 
-class Ruler(Struct, eq=False):
+class Ruler(Struct, eq=False, gc=False):
     """The lengths of one chain, in tokens. `usual_tokens`: of a block of which nothing is known. `deepest` is
     the last stride that is marked, with `last`."""
 
@@ -146,6 +147,10 @@ class Ruler(Struct, eq=False):
         span = self.last
         if span is not None and depth < self.deepest * STRIDE:
             span = self._span_at(depth)
+        return self.tokens_by(span, depth)
+
+    def tokens_by(self, span: Span | None, depth: int) -> float:
+        """`span` is the one that tells of this depth: `last`, of all blocks."""
         if span is None:
             return depth * self.usual_tokens
         blocks, end = self.blocks, span.end
@@ -158,7 +163,15 @@ class Ruler(Struct, eq=False):
     def may_have(self, depth: int, cached_tokens: int, unit_tokens: int) -> bool:
         """Whether an engine that reports `cached_tokens` may have had the first `depth` blocks: those of
         `depths`, for one depth and at once."""
-        return depth <= 0 or self._at(depth)[1] < cached_tokens + unit_tokens
+        if depth <= 0:
+            return True
+        span, most = self.last, cached_tokens + unit_tokens
+        if span is not None and depth < self.deepest * STRIDE:
+            span = self._span_at(depth)
+        # What it is at least is no more than the greater of what it is estimated at and what is sure.
+        if (span is None or span.sure_tokens < most) and self.tokens_by(span, depth) < most - _ROUNDING:
+            return True
+        return self._at(depth)[1] < most
 
     def depths(self, cached_tokens: int, unit_tokens: int) -> tuple[int, int]:
         """How many blocks an engine surely had, and how many it may have had, that reports `cached_tokens`

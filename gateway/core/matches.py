@@ -22,7 +22,7 @@ class Match(Struct, frozen=True):
 NO_MATCH = Match(0, 0)
 
 
-class Sight(Struct, eq=False):
+class Sight(Struct, eq=False, gc=False):
     """A match, and where it was found. `leaf`, to be compared only, is the run of blocks that holds the last
     resident one, `deepest` the one that holds the last known one. It holds for as long as the cache has this
     `version` and its tree this `shape`."""

@@ -22,7 +22,7 @@ SEAM = 1
 turn has not at that place, and engines count in whole blocks of their own."""
 
 
-class _Run(Struct, eq=False):
+class _Run(Struct, eq=False, gc=False):
     """A running request: what was known of its prompt when it began, and when that had been used last.
 
     `marks` are (start, stamp) of the branches it met, deepest first; none if it can teach nothing (more).

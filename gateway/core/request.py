@@ -55,7 +55,7 @@ class Member(Struct, frozen=True):
     blocks: tuple[int, ...] = ()
 
 
-class Request(Struct, frozen=True, kw_only=True):
+class Request(Struct, frozen=True, kw_only=True, gc=False):
     """One client request as the scheduler sees it: sizes and hashes, never text.
 
     `key` is unique in this process and names the request in every scheduler call; `id` is what the
@@ -95,7 +95,7 @@ class Request(Struct, frozen=True, kw_only=True):
         return next(member.blocks for member in self.pool if member.model == model)
 
 
-class Grant(Struct, frozen=True, kw_only=True):
+class Grant(Struct, frozen=True, kw_only=True, gc=False):
     """A lease on an engine's slots, already counted in flight when it is returned.
 
     `model` is what the engine is to be asked for. `predicted_tokens` is what the index expects this engine
@@ -114,7 +114,7 @@ class Grant(Struct, frozen=True, kw_only=True):
     queue_s: float
 
 
-class Rejection(Struct, frozen=True, kw_only=True):
+class Rejection(Struct, frozen=True, kw_only=True, gc=False):
     """The scheduler's refusal; `message` says what happened, the limit, and what to do."""
 
     key: int
@@ -126,7 +126,7 @@ class Rejection(Struct, frozen=True, kw_only=True):
 Decision = Grant | Rejection
 
 
-class Usage(Struct, frozen=True, kw_only=True):
+class Usage(Struct, frozen=True, kw_only=True, gc=False):
     """What an engine reported about one request. `prompt_tokens` includes the cached ones.
 
     `prefill_s` and `decode_s` are the engine's own timings where it gives them (llama.cpp `timings`).

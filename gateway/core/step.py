@@ -7,7 +7,7 @@ from msgspec import Struct
 from gateway.core.request import Decision
 
 
-class Step(Struct, frozen=True):
+class Step(Struct, frozen=True, gc=False):
     decisions: Sequence[Decision]
     want: Mapping[str, int]
 
