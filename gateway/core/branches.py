@@ -101,7 +101,9 @@ class Recency:
         if newer is not ends:
             if newer is not branch:
                 self.remove(branch)
-            self._insert(branch, ends)
+            newest = ends.older
+            branch.older, branch.newer = newest, ends
+            newest.newer = ends.older = branch
         if self.edge is ends:
             self.edge = branch
 
@@ -203,8 +205,9 @@ class Tree:
             parent.children += 1
         self._anchor(branch, start, branch.blocks)
         self.anchors[blocks[0]] = branch
-        self.believed += len(branch.blocks)
-        self.inserted += len(branch.blocks)
+        count = len(blocks)
+        self.believed += count
+        self.inserted += count
         self.version += 1
         self.shape += 1
         return branch
@@ -293,8 +296,8 @@ class Tree:
 
     def _anchor(self, branch: Branch, start: int, blocks: "array[int]") -> None:
         anchors = self.anchors
-        for block in blocks[-start % _STRIDE :: _STRIDE]:
-            anchors[block] = branch
+        for at in range(-start % _STRIDE, len(blocks), _STRIDE):
+            anchors[blocks[at]] = branch
 
     def _unanchor(self, start: int, blocks: "array[int]") -> None:
         anchors = self.anchors

@@ -100,10 +100,8 @@ class Lengths:
 
     def _find(self, block: int) -> Span | None:
         span = self._young.get(block)
-        if span is None:
-            span = self._old.pop(block, None)
-            if span is not None:
-                self._young[block] = span
+        if span is None and block in self._old:
+            span = self._young[block] = self._old.pop(block)
         return span
 
     def _deepest(self, blocks: Sequence[int]) -> tuple[int, Span | None]:
@@ -112,19 +110,19 @@ class Lengths:
         if not strides:
             return _UNMARKED
         # A prompt that was asked before is marked to its end, a new one not even at its start.
-        block = blocks[strides * STRIDE - 1]
-        span = self._young.get(block) or self._find(block)
+        span = self._find(blocks[strides * STRIDE - 1])
         if span is not None:
             return strides, span
         if self._find(blocks[STRIDE - 1]) is None:
             return _UNMARKED
-        low, high = 0, strides
+        young, low, high = self._young, 0, strides
         while low < high:
             middle = (low + high) >> 1
-            if self._find(blocks[middle * STRIDE + STRIDE - 1]) is None:
-                high = middle
-            else:
+            block = blocks[middle * STRIDE + STRIDE - 1]
+            if block in young or self._find(block) is not None:
                 low = middle + 1
+            else:
+                high = middle
         return low, self._find(blocks[low * STRIDE - 1])
 
 
