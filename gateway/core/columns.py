@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from gateway.core.engine import Engine
 from gateway.core.matches import Versioned
-from gateway.core.router import Terms, again_s, terms, usual_rate
+from gateway.core.router import WAITING, Terms, again_s, all_again_s, terms, usual_rate
 
 Taker = tuple[Engine, str]
 """An engine and the model that it would be asked for."""
@@ -74,7 +74,7 @@ class Columns:
         if self._is_reserved:
             self._is_reserved = False
             changed.update(place for place, width in enumerate(self._reserved) if width)
-        share = waiting / max(1, len(self.takers))
+        share = waiting / len(self.takers)
         if share != self._share or self._usual_rate != before:
             self._share = share
             self.token_s = [it.token_s(share) for it in self.terms]
@@ -97,11 +97,10 @@ class Columns:
         self._fill(place)
 
     def costs_s(self, row: Row) -> list[float]:
-        most, rate = max(row.resident), self._usual_rate
+        most = max(row.resident)
         own_s = map(mul, row.tokens, self.token_s)
         if most:
-            again = [again_s(most - resident, rate) if resident < most else 0.0 for resident in row.resident]
-            own_s = map(add, own_s, again)
+            own_s = map(add, own_s, all_again_s(row.resident, most, self._usual_rate))
         return list(map(add, self.base_s, own_s))
 
     def prefill_s(self, row: Row, place: int) -> float:
@@ -122,11 +121,16 @@ class Columns:
     def _changed(self) -> set[int]:
         """Engines whose terms have changed."""
         loads, before = list(map(_load, self.engines)), self._loads
+        changed: set[int] = set()
         if loads == before:
-            return set()
+            return changed
         self._loads = loads
-        changed = {place for place, load in enumerate(loads) if load != before[place]}
-        if any(loads[place][-1] != before[place][-1] for place in changed):
+        has_new_rate = False
+        for place, load in enumerate(loads):
+            if load != before[place]:
+                changed.add(place)
+                has_new_rate = has_new_rate or load[-1] != before[place][-1]
+        if has_new_rate:
             changed |= self._follow(usual_rate(self.engines))
         return changed
 
@@ -142,5 +146,6 @@ class Columns:
     def _fill(self, place: int) -> None:
         it = self.terms[place]
         self.spare[place] = spare = it.free - self._reserved[place]
-        self.base_s[place] = it.base_s(1 - spare)
+        base_s = it.ahead_s + it.crowding_s
+        self.base_s[place] = base_s if spare > 0 else base_s + (1 - spare) * it.slot_wait_s * WAITING
         self.token_s[place] = it.token_s(self._share)

@@ -133,10 +133,11 @@ class Placing:
                     return None
                 seen = self._index.match(engine, self._index.prompt(entry.request, model))
                 return Choice(engine, model, seen, _ONLY, seen.resident_tokens)
-        columns = self._usual_columns(entry, 0)
-        if columns is not None:
-            place = router.lowest(columns.costs_s(self._row(entry, columns)), self._random)
-            return self._choice(entry, columns, place) if columns.spare[place] > 0 else None
+            columns = self._columns_of(models, 0)
+            if columns is not None:
+                row = self._row(entry, columns)
+                place = router.lowest(columns.costs_s(row), self._random)
+                return self._choice(entry, columns, row, place) if columns.spare[place] > 0 else None
         candidates = self.candidates(entry)
         if not candidates:
             return None
@@ -156,7 +157,7 @@ class Placing:
         """`engine` for a request of which a `look` told it."""
         columns = self._usual_columns(entry)
         if columns is not None:
-            return self._choice(entry, columns, columns.at[engine.name])
+            return self._choice(entry, columns, self._row(entry, columns), columns.at[engine.name])
         candidates = self.candidates(entry)
         return self.chosen(entry, next(it for it in candidates if it.engine is engine), candidates)
 
@@ -256,25 +257,25 @@ class Placing:
         saves_s = max(0.0, router.saves_s(best, other))
         return Look(best.engine, False, best.own_prefill_s, other.engine, saves_s)
 
-    def _usual_columns(self, entry: Entry, anew_for: int | None = None) -> Columns | None:
-        """The columns that tell all of where a request may go: None where its policy, width or history, or a
-        slot kept for somebody, makes it a special case, and where nobody serves it. They are as of the last
+    def _usual_columns(self, entry: Entry) -> Columns | None:
+        """The columns that tell all of where a request may go: None where its policy, width or history makes
+        it a special case, too."""
+        is_usual = self.policy == "cost" and entry.request.width == 1 and not entry.excluded
+        return self._columns_of(entry.models) if is_usual else None
+
+    def _columns_of(self, models: tuple[str, ...], anew_for: int | None = None) -> Columns | None:
+        """None where a slot is kept for somebody, and where nobody serves the models. They are as of the last
         `begin_looks`, or as of now while `anew_for` requests wait."""
-        if not self._is_usual(entry):
-            return None
-        columns = self._columns.get(entry.models)
+        columns = self._columns.get(models)
         if columns is None:
-            takers = list(self._takers(entry.models))
+            takers = list(self._takers(models))
             if not takers:
                 return None
-            columns = self._columns[entry.models] = Columns(takers, self._index.versioned)
+            columns = self._columns[models] = Columns(takers, self._index.versioned)
             columns.begin(self._waiting if anew_for is None else anew_for)
         elif anew_for is not None:
             columns.begin(anew_for)
         return None if self.watch.timed and any(map(_holds, columns.engines)) else columns
-
-    def _is_usual(self, entry: Entry) -> bool:
-        return self.policy == "cost" and entry.request.width == 1 and not entry.excluded
 
     def _check_serving(self) -> None:
         """Columns are of the engines that take requests, with their facts as they are."""
@@ -294,19 +295,23 @@ class Placing:
             count = len(columns.takers)
             row = entry.row = Row(columns, [0] * count, [0] * count, [0] * count, [-1] * count)
         if row.versions != columns.versions:
+            is_new = not entry.seen
             prompts: dict[str, Prompt] = {}
             for place, version in enumerate(columns.versions):
                 if version != row.versions[place]:
                     engine, model = columns.takers[place]
-                    seen = self._see(entry, engine, model, version, prompts)
+                    if is_new and model in prompts:
+                        seen = self._index.match(engine, prompts[model], version)
+                        entry.seen[engine.name] = seen
+                    else:
+                        seen = self._see(entry, engine, model, version, prompts)
                     row.resident[place] = seen.resident_tokens
                     row.matched[place] = matched = seen.resident_tokens + seen.pending_tokens
                     row.tokens[place] = seen.prompt_tokens - matched
             row.versions = columns.versions.copy()
         return row
 
-    def _choice(self, entry: Entry, columns: Columns, place: int) -> Choice:
-        row = self._row(entry, columns)
+    def _choice(self, entry: Entry, columns: Columns, row: Row, place: int) -> Choice:
         engine, model = columns.takers[place]
         matched = row.matched
         route = router.why(self.policy, entry.request, len(matched), matched[place], max(matched))

@@ -61,6 +61,12 @@ def again_s(tokens: int, rate_tokens_per_s: float) -> float:
     return min(prefill_s * AGAIN_LITTLE, prefill_s * AGAIN + MOVING_S)
 
 
+def all_again_s(resident: Sequence[int], most: int, rate_tokens_per_s: float) -> list[float]:
+    """`again_s` of what each engine has less of than `most`."""
+    prefill_s = [(most - tokens) / rate_tokens_per_s for tokens in resident]
+    return [min(it * AGAIN_LITTLE, it * AGAIN + MOVING_S) for it in prefill_s]
+
+
 def usual_rate(engines: Sequence[Engine]) -> float:
     """Prefill tokens/s of an engine that has not shown any yet: the mean of those that have."""
     known = [engine.prefill_tokens_per_s for engine in engines if engine.prefill_tokens_per_s]
@@ -97,11 +103,6 @@ class Terms(Struct):
         to be computed are resident on another engine."""
         others_s = again_s(again_tokens, self.usual_rate)
         cost_s = self.ahead_s + uncached_tokens * self.token_s(waiting_share) + others_s + self.crowding_s
-        return cost_s + short * self.slot_wait_s * WAITING if short > 0 else cost_s
-
-    def base_s(self, short: int) -> float:
-        """The cost without what is to be computed."""
-        cost_s = self.ahead_s + self.crowding_s
         return cost_s + short * self.slot_wait_s * WAITING if short > 0 else cost_s
 
     def token_s(self, waiting_share: float) -> float:

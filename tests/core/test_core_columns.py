@@ -24,7 +24,7 @@ def columns(*engines: Engine, waiting: int = 0) -> Columns:
 
 def row(*tokens: int) -> Row:
     resident = [10_000 - it for it in tokens]
-    return Row(columns(), list(tokens), resident, resident, [])
+    return Row(columns(engine()), list(tokens), resident, resident, [])
 
 
 def candidates(
