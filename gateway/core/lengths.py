@@ -126,6 +126,7 @@ class Lengths:
         return low, self._find(blocks[low * STRIDE - 1])
 
 
+_LEAST, _MOST = 1.0 - VARIES, 1.0 + VARIES
 _ROUNDING = 1e-6
 _UNMARKED: tuple[int, Span | None] = (0, None)
 
@@ -186,19 +187,23 @@ class Ruler(Struct, eq=False, gc=False):
             span = self._span_at(depth)
         if span is None:
             return _within(depth * self.usual_tokens, 0.0)
-        is_passed = span.is_passed_by(self.blocks)
+        blocks, end = self.blocks, span.end
+        is_passed = end <= len(blocks) and blocks[end - 1] == span.last
         # How much of it the span tells; what is deeper is extended from there.
-        known = span.end if is_passed else self.deepest * STRIDE
+        known = end if is_passed else self.deepest * STRIDE
         if known < depth:
             tokens = span.tokens_at(known)
             sure_tokens = tokens if is_passed else span.sure_tokens
             return _within(_extended(tokens, known, depth), sure_tokens)
-        estimate, least, most = _within(span.tokens_at(depth), span.sure_tokens)
+        start, start_tokens, end_tokens = span.start, span.start_tokens, span.end_tokens
+        estimate = start_tokens + (depth - start) / (end - start) * (end_tokens - start_tokens)
+        sure_tokens = span.sure_tokens
+        least = sure_tokens + _LEAST * (estimate - sure_tokens)
+        most = sure_tokens + _MOST * (estimate - sure_tokens)
         if not is_passed:
             return estimate, least, most
-        rest = span.end_tokens - estimate
-        least = max(least, span.end_tokens - (1.0 + VARIES) * rest)
-        return estimate, least, min(most, span.end_tokens - (1.0 - VARIES) * rest)
+        rest = end_tokens - estimate
+        return estimate, max(least, end_tokens - _MOST * rest), min(most, end_tokens - _LEAST * rest)
 
     def _span_at(self, depth: int) -> Span | None:
         """That which tells of a depth before the deepest mark; from there on it is `last`."""
@@ -213,7 +218,7 @@ class Ruler(Struct, eq=False, gc=False):
 
 
 def _within(estimate: float, sure: float) -> tuple[float, float, float]:
-    return estimate, sure + (1.0 - VARIES) * (estimate - sure), sure + (1.0 + VARIES) * (estimate - sure)
+    return estimate, sure + _LEAST * (estimate - sure), sure + _MOST * (estimate - sure)
 
 
 def _extended(tokens: float, known: int, depth: int) -> float:
