@@ -100,7 +100,10 @@ class Recency:
         newer = branch.newer
         if newer is not ends:
             if newer is not branch:
-                self.remove(branch)
+                if branch is self.edge:
+                    self.edge = newer
+                older = branch.older
+                older.newer, newer.older = newer, older
             newest = ends.older
             branch.older, branch.newer = newest, ends
             newest.newer = ends.older = branch
@@ -232,14 +235,11 @@ class Tree:
         self.shape += 1
         return upper
 
-    def join(self, branch: Branch) -> Branch | None:
-        """Merge a leaf into a parent without other children, if it has such a one: returns that.
+    def join(self, branch: Branch, parent: Branch) -> None:
+        """Merge a leaf into its parent, which has no other children.
 
         Both are resident and were used just now. So a conversation stays one branch.
         """
-        parent = branch.parent
-        if branch.children or parent is None or parent.children != 1:
-            return None
         self.anchors.pop(branch.blocks[0], None)
         self._anchor(parent, branch.start, branch.blocks)
         parent.blocks.extend(branch.blocks)
@@ -247,7 +247,6 @@ class Tree:
         parent.children = 0
         self.recency.remove(branch)
         self.shape += 1
-        return parent
 
     def remove(self, leaf: Branch) -> None:
         self._unanchor(leaf.start, leaf.blocks)

@@ -154,10 +154,11 @@ class Ruler(Struct, eq=False, gc=False):
             return depth * self.usual_tokens
         blocks, end = self.blocks, span.end
         known = end if end <= len(blocks) and blocks[end - 1] == span.last else self.deepest * STRIDE
+        start, tokens = span.start, span.start_tokens
         if depth <= known:
-            start, start_tokens = span.start, span.start_tokens
-            return start_tokens + (depth - start) / (end - start) * (span.end_tokens - start_tokens)
-        return _extended(span.tokens_at(known), known, depth)
+            return tokens + (depth - start) / (end - start) * (span.end_tokens - tokens)
+        tokens += (known - start) / (end - start) * (span.end_tokens - tokens)
+        return tokens + (depth - known) * tokens / known
 
     def may_have(self, depth: int, cached_tokens: int, unit_tokens: int) -> bool:
         """Whether an engine that reports `cached_tokens` may have had the first `depth` blocks: those of

@@ -230,7 +230,8 @@ class PooledCache:
         elif leaf is None or not leaf.has(blocks):
             depth, leaf = tree.find(blocks)
         branch = self._use(blocks, depth, leaf, None)
-        while branch.parent is not None and (above := tree.join(branch)) is not None:
+        while (above := branch.parent) is not None and above.children == 1 and not branch.children:
+            tree.join(branch, above)
             branch = above
         run.leaf = branch
         run.shape, run.held_stamp, run.held_s = tree.shape, recency.stamp, recency.now

@@ -336,8 +336,9 @@ class Scheduler:
             queue_s=entry.queued_s,
         )
         entry.grant, entry.engine = grant, engine
-        entry.seen.clear()
-        entry.row = None
+        if entry.seen:
+            entry.seen.clear()
+            entry.row = None
         for other in self._watch.timed:
             other.end_holds(request.blocks)
         prompt_tokens = seen.prompt_tokens
