@@ -23,7 +23,8 @@ VARIES = 0.5
 
 class Span(Struct):
     """A stretch of a chain between two depths at which its length is known, or was estimated when the later
-    one became known. `sure` is the deepest known at its start; `last` the hash of its last block."""
+    one became known. `sure` is the deepest known at its start; `last` the hash of its last block: a chain
+    that shares some of the stretch has all of it if it has that one at `end`."""
 
     start: int
     start_tokens: float
@@ -31,10 +32,6 @@ class Span(Struct):
     end: int
     end_tokens: float
     last: int
-
-    def is_passed_by(self, blocks: Sequence[int]) -> bool:
-        """Whether `blocks`, which share some of it, hold all of it."""
-        return self.end <= len(blocks) and blocks[self.end - 1] == self.last
 
     def tokens_at(self, depth: int) -> float:
         start, start_tokens = self.start, self.start_tokens
@@ -72,7 +69,7 @@ class Lengths:
         blocks, stride, span = ruler.blocks, ruler.deepest, ruler.last
         end = len(blocks)
         start, start_tokens, sure_tokens = 0, 0.0, 0.0
-        if span is not None and span.is_passed_by(blocks):
+        if span is not None and span.end <= end and blocks[span.end - 1] == span.last:
             if span.end == end:
                 if span.end_tokens == tokens:
                     return
@@ -153,7 +150,8 @@ class Ruler(Struct, eq=False, gc=False):
         if span is None:
             return depth * self.usual_tokens
         blocks, end = self.blocks, span.end
-        known = end if end <= len(blocks) and blocks[end - 1] == span.last else self.deepest * STRIDE
+        is_passed = end <= len(blocks) and blocks[end - 1] == span.last
+        known = end if is_passed else self.deepest * STRIDE
         start, tokens = span.start, span.start_tokens
         if depth <= known:
             return tokens + (depth - start) / (end - start) * (span.end_tokens - tokens)

@@ -153,7 +153,9 @@ class Scheduler:
                 self.index.delivered(engine, entry.request, grant, usage, now)
         finally:
             # What an engine said must not be able to keep its slot.
-            lease = self._release(entry, now)
+            lease = engine.release(key, now)
+            self._want[engine.name] -= lease.width
+            self.index.end(engine.name, key, now)
         if outcome is _OK:
             engine.alive(now)
             engine.learn(lease, usage, now)
