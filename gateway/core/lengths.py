@@ -112,11 +112,11 @@ class Lengths:
             return strides, span
         if self._find(blocks[STRIDE - 1]) is None:
             return _UNMARKED
-        young, low, high = self._young, 0, strides
+        young, old, low, high = self._young, self._old, 0, strides
         while low < high:
             middle = (low + high) >> 1
             block = blocks[middle * STRIDE + STRIDE - 1]
-            if block in young or self._find(block) is not None:
+            if block in young or (block in old and self._find(block) is not None):
                 low = middle + 1
             else:
                 high = middle
