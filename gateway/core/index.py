@@ -171,14 +171,14 @@ class Index:
         model = grant.model
         blocks = request.blocks_of(model) if request.pool else request.blocks
         tokens, cached, cache = usage.prompt_tokens, usage.cached_tokens, self._caches[engine.name]
-        if tokens is None or tokens < _LEARN_FROM_TOKENS or not blocks or request.prompts > 1:
-            ruler = self._lengths.ruler(blocks, self.bytes_per_token(request, model))
-        else:
-            prompt_bytes = request.prompt_bytes
-            ids = request.token_ids
+        ruler = None
+        if tokens is not None and tokens >= _LEARN_FROM_TOKENS and blocks and request.prompts <= 1:
+            prompt_bytes, ids = request.prompt_bytes, request.token_ids
             ratio = _TOKEN_ID_BYTES if ids else self._learn_ratio(model, prompt_bytes, tokens)
             ruler = self._lengths.ruler(blocks, ratio)
-            self._lengths.learn_by(ruler, tokens * len(blocks) * self._block_bytes / prompt_bytes)
+            blocks_tokens = tokens * len(blocks) * self._block_bytes / prompt_bytes
+            if not self._lengths.learn_by(ruler, blocks_tokens):
+                ruler = None
         found = cache.confirm(request.key, now)
         if cached is None:
             return
@@ -186,6 +186,8 @@ class Index:
             cache.delivered(request.key, grant.predicted_tokens, cached)
         elif found is not None:
             assert isinstance(cache, PooledCache)
+            if ruler is None:
+                ruler = self._lengths.ruler(blocks, self.bytes_per_token(request, model))
             # What was expected of the engine with what it reports; mostly the same.
             unit = engine.block_tokens
             if found.ghost or not ruler.may_have(found.resident - SEAM, cached, unit):

@@ -64,15 +64,16 @@ class Lengths:
         """`blocks`, all of them, are so many tokens."""
         self.learn_by(self.ruler(blocks, 1.0), tokens)
 
-    def learn_by(self, ruler: "Ruler", tokens: float) -> None:
-        """All blocks of the ruler, which tells so from now on, are so many tokens."""
+    def learn_by(self, ruler: "Ruler", tokens: float) -> bool:
+        """All blocks of the ruler are so many tokens. Whether it knows that: not if marks have just aged, so
+        that it would not keep them young."""
         blocks, stride, span = ruler.blocks, ruler.deepest, ruler.last
         end = len(blocks)
         start, start_tokens, sure_tokens = 0, 0.0, 0.0
         if span is not None and span.end <= end and blocks[span.end - 1] == span.last:
             if span.end == end:
                 if span.end_tokens == tokens:
-                    return
+                    return True
                 # Another template, or a reload with another tokenizer: what was said last holds.
                 span.end_tokens = max(tokens, span.start_tokens)
             start, start_tokens = span.end, span.end_tokens
@@ -83,17 +84,17 @@ class Lengths:
             if start_tokens >= tokens:
                 start_tokens = tokens * start / end
         if start >= end or tokens <= start_tokens:
-            return
+            return True
         made = Span(start, start_tokens, sure_tokens, end, tokens, blocks[end - 1])
         strides = end // STRIDE
         for at in range(stride + 1, strides + 1):
             self._young[blocks[at * STRIDE - 1]] = made
         if strides > stride:
             ruler.deepest, ruler.last = strides, made
-        if len(self._young) > self._max_marks:
-            self._old, self._young = self._young, {}
-            # It is used now.
-            self._deepest(blocks)
+        if len(self._young) <= self._max_marks:
+            return True
+        self._old, self._young = self._young, {}
+        return False
 
     def _find(self, block: int) -> Span | None:
         span = self._young.get(block)

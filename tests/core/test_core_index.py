@@ -9,6 +9,7 @@ from gateway.core.index import (
     UNKNOWN_BOUND_TOKENS,
     Index,
 )
+from gateway.core.lengths import Lengths
 from gateway.core.request import Grant, Request, Route, Usage
 
 
@@ -274,6 +275,19 @@ def test_what_an_engine_with_large_blocks_cannot_tell_is_not_lost() -> None:
     ran(index, a, request(1, prompt), usage(700, 0))
     ran(index, a, request(2, prompt + text(90, "y")), usage(790, 512))
     assert index.match(a, index.prompt(request(3, text(1000, "older")), "m")).resident_tokens == 896
+
+
+def test_a_loss_is_seen_while_what_is_known_of_lengths_ages() -> None:
+    a = engine()
+    a.facts = facts(2, kv_tokens=64_000)
+    index = index_of(a)
+    index._lengths = Lengths(256, max_marks=2)
+    older, prompt = text(1000, "older"), text(1000, "x")
+    ran(index, a, request(1, older), usage(1000, 0))
+    ran(index, a, request(2, prompt), usage(1000, 0))
+    assert tokens(index, a, request(3, older), "m")[1] > 0
+    ran(index, a, request(4, prompt + text(1000, "y")), usage(2000, 0))
+    assert tokens(index, a, request(5, older), "m") == (1000, 0, 0)
 
 
 def test_a_prompt_with_longer_tokens_than_most_is_not_lost() -> None:
