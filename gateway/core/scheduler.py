@@ -337,10 +337,9 @@ class Scheduler:
             best_tokens=it.best_tokens,
             queue_s=entry.queued_s,
         )
-        entry.grant, entry.engine = grant, engine
+        entry.grant, entry.engine, entry.row = grant, engine, None
         if entry.seen:
             entry.seen.clear()
-            entry.row = None
         for other in self._watch.timed:
             other.end_holds(request.blocks)
         prompt_tokens = seen.prompt_tokens
