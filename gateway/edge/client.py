@@ -28,6 +28,7 @@ _TLS_BUFFER_BYTES = 64 * 1024
 
 LINGER_S = 30.0
 """How long what follows the last answer is read and dropped, so that the answer is not lost to a reset."""
+_NEVER = float("inf")
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 
@@ -35,7 +36,7 @@ class ClientConnection(asyncio.Protocol):
     def __init__(self, relay: Relay) -> None:
         self.paused = False
         self.exchange: Exchange | None = None
-        self.deadline = float("inf")
+        self.deadline = _NEVER
         self._relay = relay
         self._reader = RequestReader(relay.limits.max_body_bytes)
         self._transport: asyncio.Transport | None = None
@@ -72,8 +73,12 @@ class ClientConnection(asyncio.Protocol):
             return
         if self._incoming is not None or self.paused:
             self._keep(data)
-            return
-        self._feed(data)
+        elif (again := self._reader.again(data)) is not None and not self._closing:
+            self._serve(again)
+            if self._incoming is None:
+                self._next()
+        else:
+            self._feed(data)
 
     def eof_received(self) -> None:
         """With a request running this is a client that left. Else the transport closes by itself, once all
@@ -193,11 +198,13 @@ class ClientConnection(asyncio.Protocol):
 
     def end_body(self, *, close: bool = False) -> None:
         """The answer is complete; the next request may begin."""
-        self._closing = self._closing or close
+        if close:
+            self._closing = True
         self.exchange = None
         if self._transport is None:
             return
-        self.send_end()
+        if self._out or self._chunked:
+            self.send_end()
         self._incoming = None
         if self._closing:
             # The last 64 KiB that a TLS transport has taken are not counted by it: only its end tells.
@@ -259,35 +266,41 @@ class ClientConnection(asyncio.Protocol):
 
     def _next(self) -> None:
         """Serve what has arrived, in order, as long as answers come at once."""
-        self._serving = True
-        try:
-            while self._incoming is None and not self._closing and not self.paused:
-                if not self._reader.ready:
-                    if self._refusal is not None:
-                        self._refuse(self._refusal)
-                        return
-                    if not self._ahead:
-                        break
-                    data, self._ahead = self._ahead, b""
-                    self._serving = False
-                    self._feed(data)
-                    break
-                self.deadline = float("inf")
-                incoming = self._incoming = self._reader.ready.popleft()
-                self._relay.serve(self, incoming)
-                # The body goes with the exchange, which needs it only until its answer begins.
-                incoming.body = b""
-        finally:
-            self._serving = False
+        reader = self._reader
+        while (reader.ready or self._ahead or self._refusal is not None) and self._is_free():
+            if reader.ready:
+                self._serve(reader.ready.popleft())
+            elif self._refusal is not None:
+                self._refuse(self._refusal)
+                return
+            else:
+                data, self._ahead = self._ahead, b""
+                self._feed(data)
+                break
         if self._incoming is None and not self._closing:
             limits = self._relay.limits
             patience_s = limits.keepalive_timeout_s
             if self.paused:
                 patience_s = limits.write_timeout_s
-            elif self._reader.reading:
+            elif reader.reading:
                 # The next request has begun to come behind the last.
                 patience_s = limits.header_timeout_s
             self.deadline = self._relay.now() + patience_s
+
+    def _is_free(self) -> bool:
+        """Whether the next request may be served."""
+        return self._incoming is None and not self._closing and not self.paused
+
+    def _serve(self, incoming: Incoming) -> None:
+        self.deadline = _NEVER
+        self._serving = True
+        self._incoming = incoming
+        try:
+            self._relay.serve(self, incoming)
+        finally:
+            self._serving = False
+        # The body goes with the exchange, which needs it only until its answer begins.
+        incoming.body = b""
 
     def _keep(self, data: bytes) -> None:
         self._ahead += data

@@ -84,7 +84,6 @@ class Relay:
         self._keepalives: dict[Exchange, Keepalive] = {}
         self._hurried = False
         self._idle = asyncio.Event()
-        self._idle.set()
         self._refused_connections = 0
         self._sweeper = loop.call_later(_SWEEP_S, self._sweep)
 
@@ -133,9 +132,17 @@ class Relay:
                 if envelope is None:
                     return
                 head.kept = envelope
-            self._open(client, envelope, incoming.body)
+            taken = self._intake.take(envelope, incoming.body)
         except BadRequest as refusal:
             self.refuse(client, head, refusal)
+            return
+        if self._keepalive_s is None:
+            exchange = Exchange(self, client, taken, envelope.key.name)
+        else:
+            exchange = self._kept_alive(client, taken, envelope.key)
+        client.exchange = exchange
+        self._exchanges.add(exchange)
+        exchange.begin()
 
     def refuse(self, client: ClientConnection, head: Head, refusal: BadRequest) -> None:
         """Answer with the gateway's own error and count it, once."""
@@ -168,8 +175,9 @@ class Relay:
 
     def closed(self, exchange: Exchange, record: Record) -> None:
         self._exchanges.discard(exchange)
-        self._keepalives.pop(exchange, None)
-        if not self._exchanges:
+        if self._keepalives:
+            self._keepalives.pop(exchange, None)
+        if self.closing and not self._exchanges:
             self._idle.set()
         self._tell(record)
 
@@ -187,6 +195,7 @@ class Relay:
         try:
             async with asyncio.timeout(grace_s):
                 while self._exchanges and not self._hurried:
+                    self._idle.clear()
                     await self._idle.wait()
                 while any(client.unwritten for client in self._clients) and not self._hurried:
                     await asyncio.sleep(_FLUSH_S)
@@ -253,19 +262,11 @@ class Relay:
         word = "shutting_down" if self.closing else "ready" if ready else "no_ready_engine"
         return (200 if ready else 503), msgspec.json.encode({"status": word, "engines": states})
 
-    def _open(self, client: ClientConnection, envelope: Envelope, body: bytes) -> None:
-        taken = self._intake.take(envelope, body)
-        exchange = self._exchange(client, taken, envelope.key)
-        client.exchange = exchange
-        self._exchanges.add(exchange)
-        self._idle.clear()
-        exchange.begin()
-
-    def _exchange(self, client: ClientConnection, taken: Taken, key: Key) -> Exchange:
-        request = taken.request
-        if self._keepalive_s is None or not request.stream or request.api not in paths.STREAMING:
+    def _kept_alive(self, client: ClientConnection, taken: Taken, key: Key) -> Exchange:
+        request, period_s = taken.request, self._keepalive_s
+        if period_s is None or not request.stream or request.api not in paths.STREAMING:
             return Exchange(self, client, taken, key.name)
-        keepalive = Keepalive(client, request, self._keepalive_s, self.now())
+        keepalive = Keepalive(client, request, period_s, self.now())
         exchange = Exchange(self, keepalive, taken, key.name)
         self._keepalives[exchange] = keepalive
         return exchange

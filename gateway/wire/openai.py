@@ -53,7 +53,9 @@ def read(api: str, body: bytes) -> Ask:
     except RecursionError:
         raise BadRequest("The request body is nested too deeply to be read.") from None
     canonical, total_bytes, count, token_ids = prompt
-    model, stream = model_of(data), data.get("stream") is True
+    model, stream = data.get("model"), data.get("stream") is True
+    if type(model) is not str:
+        model = model_of(data)
     width = 0 if api in _NO_SLOT else min(_MAX_WIDTH, count)
     if is_plain:
         return Ask(
@@ -106,7 +108,7 @@ def chat_canonical(data: Mapping[str, Any], is_plain: bool = False) -> bytes:
         _message(item, parts)
     if tools:
         parts += (_TOOLS, compact(tools))
-    return _utf8("".join(parts))
+    return "".join(parts).encode("utf-8", "surrogatepass")
 
 
 def _message(item: Any, parts: list[str]) -> None:

@@ -64,16 +64,17 @@ def is_overload(error: bytes) -> bool:
 class JsonPump:
     """A body with a beginning and an end. With `alias` (real, shown) it is held until it can be renamed."""
 
+    usage = UNKNOWN
+    started = False
+    failed: bytes | None = None
+    whole = True
+    torn = False
+    _size = 0
+    _readable = True
+
     def __init__(self, alias: tuple[str, str] | None = None) -> None:
-        self.usage = UNKNOWN
-        self.started = False
-        self.failed: bytes | None = None
-        self.whole = True
-        self.torn = False
         self._rename = _Renamer(alias) if alias else None
         self._pieces: list[bytes] = []
-        self._size = 0
-        self._readable = True
 
     def feed(self, data: bytes) -> bytes:
         self.started = True

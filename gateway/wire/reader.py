@@ -118,15 +118,22 @@ class RequestReader(_Collector):
         self._repeated: Repeated[Head] = Repeated()
         self._parser = httptools.HttpRequestParser(self)
 
+    def again(self, data: bytes) -> Incoming | None:
+        """The request in `data`, if that is one whole request with the head of the last one, and none is
+        being read. llhttp has read that head before, and is between two requests."""
+        repeated = self._repeated
+        if self.reading or (body := repeated.body(data)) is None or len(body) > self.max_body_bytes:
+            return None
+        return Incoming(repeated.head, body)
+
     def feed(self, data: bytes) -> None:
         """Raises `BadRequest` for what is no HTTP/1.1; the connection cannot go on after that."""
         if self._over:
             return
-        fresh = not self.reading
-        if fresh and (body := self._repeated.body(data)) is not None and len(body) <= self.max_body_bytes:
-            # llhttp has read this head before, and is between two requests.
-            self.ready.append(Incoming(self._repeated.head, body))
+        if (again := self.again(data)) is not None:
+            self.ready.append(again)
             return
+        fresh = not self.reading
         self._read(data)
         if fresh and self.ready and not (self.reading or self._over or self.refusal):
             last = self.ready[-1]
@@ -337,8 +344,14 @@ class AnswerReader(_Collector):
         self.head = form.head
         self.status = form.status
         self.length = digits
-        self._left = int(digits)
-        self._count(data[form.shape.bytes + len(digits) :])
+        self._left = left = int(digits)
+        body = data[form.shape.bytes + len(digits) :]
+        if left and len(body) == left:
+            self._left = 0
+            self._pieces.append(body)
+            self.complete = self.keep_alive = True
+        else:
+            self._count(body)
 
     def _count(self, data: bytes) -> None:
         """A piece of a body that ends when its length has come."""
