@@ -124,6 +124,7 @@ class RequestReader(_Collector):
         repeated = self._repeated
         if self.reading or (body := repeated.body(data)) is None or len(body) > self.max_body_bytes:
             return None
+        self._stalled_bytes = 0
         return Incoming(repeated.head, body)
 
     def feed(self, data: bytes) -> None:
@@ -339,6 +340,7 @@ class AnswerReader(_Collector):
     def _begin(self, form: Form, digits: bytes, data: bytes) -> None:
         """`data` begins an answer of `form`, which is taken now."""
         self._heads.misses = 0
+        self._stalled_bytes = 0
         self.headers = headers = form.headers.copy()
         headers[form.at] = (b"content-length", digits)
         self.head = form.head

@@ -8,6 +8,7 @@ from splits import in_sizes, pieces
 from gateway.core.call import Header
 from gateway.wire import http1
 from gateway.wire.heads import Heads
+from gateway.wire.reader import MAX_HEAD_BYTES as MAX_STALLED_BYTES
 from gateway.wire.reader import AnswerReader
 
 OK = b"HTTP/1.1 200 OK\r\n"
@@ -156,3 +157,11 @@ def test_a_stream_goes_with_what_keeps_proxies_from_holding_it() -> None:
 @given(st.lists(st.tuples(st.sampled_from([b"a", b"b-c"]), st.sampled_from([b"", b"1: 2", b"x, y"]))))
 def test_lines_tell_the_headers_they_were_made_of(headers: list[Header]) -> None:
     assert http1.headers_in(http1.lines(headers)) == headers
+
+
+def test_line_ends_between_known_answers_do_not_add_up() -> None:
+    reader = AnswerReader(Heads())
+    for _ in range(MAX_STALLED_BYTES // 2 + 1):
+        reader.feed(OK + b"content-length: 3\r\n\r\nabc\r\n")
+        assert (reader.take(), reader.complete) == (b"abc", True)
+        reader.reset()

@@ -7,6 +7,7 @@ from reading import CHUNKED, HEAD, LIMIT
 from splits import cut_lists, pieces
 
 from gateway.wire.errors import BadRequest
+from gateway.wire.reader import MAX_HEAD_BYTES as MAX_STALLED_BYTES
 from gateway.wire.reader import Incoming, RequestReader
 from gateway.wire.repeated import MAX_HEAD_BYTES, Repeated
 
@@ -133,3 +134,8 @@ def test_heads_that_never_come_again_are_soon_not_remembered() -> None:
     for number in range(20):
         repeated.learn(numbered(number), number, [(b"content-length", b"0")], 0)
     assert [repeated.body(numbered(number)) for number in (7, 19)] == [b"", None]
+
+
+def test_line_ends_between_known_requests_do_not_add_up() -> None:
+    heard, refusal = by_one([asked(b"abc"), b"\r\n"] * (MAX_STALLED_BYTES // 2 + 1))
+    assert (len(heard), refusal) == (MAX_STALLED_BYTES // 2 + 1, "")
