@@ -67,48 +67,49 @@ class Recency:
 
     def __init__(self) -> None:
         # A ring: older than everything and newer than everything is the same node, which is no branch.
-        self._ends = Branch(None, 0, array("Q"), None)
-        self.edge = self._ends
+        self.ends = Branch(None, 0, array("Q"), None)
+        self.edge = self.ends
         self.stamp = 0
         self.now = 0.0
 
     def clear(self) -> None:
-        self.edge = self._ends.older = self._ends.newer = self._ends
+        self.edge = self.ends.older = self.ends.newer = self.ends
 
     def __iter__(self) -> Iterator[Branch]:
-        return self._since(self._ends.newer)
+        return self._since(self.ends.newer)
 
     @property
     def oldest(self) -> Branch:
-        return self._ends.newer
+        return self.ends.newer
 
     @property
     def newest_ghost(self) -> Branch | None:
         older = self.edge.older
-        return None if older is self._ends else older
+        return None if older is self.ends else older
 
     def believed_ones(self) -> Iterator[Branch]:
         """Those of which a block is believed to be in the engine, the least recently used first."""
         return self._since(self.edge)
 
     def touch(self, branch: Branch) -> None:
-        """Make a branch, new or known, the most recently used; all of it is believed."""
+        """Make a branch, of which something is believed, the most recently used."""
         self.stamp += 1
         branch.stamp = self.stamp
         branch.used_s = self.now
-        ends = self._ends
-        newer = branch.newer
-        if newer is not ends:
-            if newer is not branch:
-                if branch is self.edge:
-                    self.edge = newer
-                older = branch.older
-                older.newer, newer.older = newer, older
-            newest = ends.older
-            branch.older, branch.newer = newest, ends
-            newest.newer = ends.older = branch
-        if self.edge is ends:
-            self.edge = branch
+        if branch.newer is not self.ends:
+            self.renew(branch)
+
+    def renew(self, branch: Branch) -> None:
+        """Make a branch, new or known, but not the newest, the newest."""
+        ends, newer = self.ends, branch.newer
+        if newer is not branch:
+            if branch is self.edge:
+                self.edge = newer
+            older = branch.older
+            older.newer, newer.older = newer, older
+        newest = ends.older
+        branch.older, branch.newer = newest, ends
+        newest.newer = ends.older = branch
 
     def remove(self, branch: Branch) -> None:
         if branch is self.edge:
@@ -130,7 +131,7 @@ class Recency:
         self._insert(branch, self.edge)
 
     def _since(self, branch: Branch) -> Iterator[Branch]:
-        while branch is not self._ends:
+        while branch is not self.ends:
             yield branch
             branch = branch.newer
 
@@ -167,6 +168,16 @@ class Tree:
 
     def find(self, blocks: Sequence[int]) -> tuple[int, Branch | None]:
         """How deep `blocks` are known, ghosts included, and the branch that holds the last of these."""
+        count = len(blocks)
+        # All of a prompt that was asked before lies up to where its last block that can be looked up does.
+        branch = self.anchors.get(blocks[(count - 1) // _STRIDE * _STRIDE]) if count else None
+        if branch is not None:
+            at = count - 1 - branch.start
+            if 0 <= at < len(branch.blocks) and branch.blocks[at] == blocks[-1]:
+                return count, branch
+        return self._search(blocks)
+
+    def _search(self, blocks: Sequence[int]) -> tuple[int, Branch | None]:
         anchors, count = self.anchors, len(blocks)
         if not count or blocks[0] not in anchors:
             return 0, None

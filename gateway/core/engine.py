@@ -224,11 +224,10 @@ class Engine:
         """Count a granted request in flight. `prefill_tokens` of its prompt are to be computed."""
         ahead_tokens = self.pending_prefill_tokens
         self.leases[key] = Lease(width, now, prefill_tokens, prompt_tokens, ahead_tokens)
-        self._average(now)
-        self.in_flight = in_flight = self.in_flight + width
         self.pending_prefill_tokens = ahead_tokens + prefill_tokens
-        if in_flight + self.cooling_width > self._peak:
-            self._peak = in_flight + self.cooling_width
+        busy = self._runs(width, now) + self.cooling_width
+        if busy > self._peak:
+            self._peak = busy
 
     def first_token(self, key: int, now: float) -> None:
         lease = self.leases.get(key)
@@ -237,17 +236,16 @@ class Engine:
             self.pending_prefill_tokens -= lease.prefill_tokens
             self.alive(now)
 
-    def _average(self, now: float) -> None:
-        """Before `in_flight` changes."""
-        off = self.in_flight - self.in_flight_average
-        if off:
-            self.in_flight_average -= off * expm1((self._averaged_at - now) / AVERAGED_S)
-        self._averaged_at = now
+    def _runs(self, more: int, now: float) -> int:
+        """So much `more` runs from now on; returns all that does."""
+        before, average = self.in_flight, self.in_flight_average
+        self.in_flight_average = average - (before - average) * expm1((self._averaged_at - now) / AVERAGED_S)
+        self.in_flight, self._averaged_at = before + more, now
+        return before + more
 
     def release(self, key: int, now: float) -> Lease:
         lease = self.leases.pop(key)
-        self._average(now)
-        self.in_flight -= lease.width
+        self._runs(-lease.width, now)
         if lease.first_token_at is None:
             self.pending_prefill_tokens -= lease.prefill_tokens
         return lease
@@ -339,9 +337,15 @@ class Engine:
         return min(times)
 
     def learn(self, lease: Lease, usage: Usage, now: float) -> None:
-        """Rates from one good answer: the engine's own timings, else what a stream showed."""
+        """Rates from one good answer, so that it is alive: the engine's own timings, else what a stream
+        showed."""
+        self._last_traffic = now
+        if self._failures or self._health is _DOWN:
+            self.alive(now)
         if lease.width:
             self.slot_s = smoothed(self.slot_s, now - lease.granted_at)
+        if lease.first_token_at is None and not usage.prefill_s and not usage.decode_s:
+            return
         uncached = None
         if usage.prompt_tokens is not None and usage.cached_tokens is not None:
             uncached = usage.prompt_tokens - usage.cached_tokens

@@ -12,7 +12,6 @@ from gateway.core.matches import EngineCache, Sight, Versioned
 from gateway.core.prefix import SEAM, PooledCache
 from gateway.core.request import Grant, Request, Usage
 from gateway.core.slotcache import SlotCache
-from gateway.core.smoothing import Rate
 
 DEFAULT_BYTES_PER_TOKEN = 4.0
 """English text and code under common vocabularies, until the model's own ratio is learned."""
@@ -67,14 +66,13 @@ class Seen(Struct, eq=False, gc=False):
 
 
 class _Ratio:
-    """The bytes in a token of one model: as learned, and as they were when caches were bounded by them."""
+    """The bytes and the tokens that one model's prompts have shown, the older the less, and the bytes in a
+    token as they were when caches were bounded by them."""
 
-    __slots__ = ("bounded_at", "bytes_per_token", "learned")
+    __slots__ = ("bounded_at", "shown_bytes", "shown_tokens")
 
     def __init__(self) -> None:
-        self.learned = Rate(_RATIO_KEEP)
-        self.bytes_per_token = DEFAULT_BYTES_PER_TOKEN
-        self.bounded_at = 0.0
+        self.shown_bytes = self.shown_tokens = self.bounded_at = 0.0
 
 
 class Index:
@@ -84,6 +82,7 @@ class Index:
         self._block_bytes = block_bytes
         self._lengths = Lengths(block_bytes)
         self._ratios: dict[str, _Ratio] = {}
+        self._bytes_per_token: dict[str, float] = {}
         self._engines = engines
         self._fits = 0
         self._caches: dict[str, EngineCache] = {}
@@ -93,8 +92,7 @@ class Index:
     def bytes_per_token(self, request: Request, model: str) -> float:
         if request.token_ids:
             return _TOKEN_ID_BYTES
-        ratio = self._ratios.get(model)
-        return DEFAULT_BYTES_PER_TOKEN if ratio is None else ratio.bytes_per_token
+        return self._bytes_per_token.get(model, DEFAULT_BYTES_PER_TOKEN)
 
     def version(self, engine: str) -> int:
         """Changes whenever a match on the engine could come out differently."""
@@ -119,19 +117,14 @@ class Index:
         Floored to the engine's KV block and to prompt - 1: an engine always computes the last token
         (vLLM `v1/core/kv_cache_manager.py`; llama.cpp likewise).
         """
-        blocks, tokens = prompt.blocks, prompt.tokens
-        if not blocks:
-            return Seen(version, prompt.model, tokens, 0, 0, None)
-        sight = self._caches[engine.name].sight(blocks)
+        sight = self._caches[engine.name].sight(prompt.blocks)
         if sight is None:
-            return Seen(version, prompt.model, tokens, 0, 0, None)
-        resident, pending = sight.resident, 0
-        if resident:
-            resident = _floor(prompt, resident, engine.block_tokens)
+            return Seen(version, prompt.model, prompt.tokens, 0, 0, None)
+        resident = _floor(prompt, sight.resident, engine.block_tokens) if sight.resident else 0
+        known = resident
         if sight.pending:
             known = _floor(prompt, sight.resident + sight.pending, engine.block_tokens)
-            pending = known - resident
-        return Seen(version, prompt.model, tokens, resident, pending, sight.leaf, sight)
+        return Seen(version, prompt.model, prompt.tokens, resident, known - resident, sight.leaf, sight)
 
     def unshared_tokens(self, engine: str, request: Request, model: str) -> int:
         """How much of a prompt that lies in a slot no other slot of the engine holds as well."""
@@ -161,37 +154,37 @@ class Index:
         self._caches[engine].confirm(key, now)
 
     def end(self, engine: str, key: int, now: float) -> None:
+        """It is over, and not known to have ended well."""
         self._caches[engine].end(key, now)
 
     def forget(self, engine: str) -> None:
         self._caches[engine].forget()
 
     def delivered(self, engine: Engine, request: Request, grant: Grant, usage: Usage, now: float) -> None:
-        """Learn from what the engine reported of a request that ended well: its prompt is there now."""
-        model = grant.model
+        """A request has ended well: its prompt is there now. Learn from what the engine reported of it."""
+        model, key, cache = grant.model, request.key, self._caches[engine.name]
         blocks = request.blocks_of(model) if request.pool else request.blocks
-        tokens, cached, cache = usage.prompt_tokens, usage.cached_tokens, self._caches[engine.name]
-        ruler = None
+        tokens, cached, ruler = usage.prompt_tokens, usage.cached_tokens, None
         if tokens is not None and tokens >= _LEARN_FROM_TOKENS and blocks and request.prompts <= 1:
-            prompt_bytes, ids = request.prompt_bytes, request.token_ids
-            ratio = _TOKEN_ID_BYTES if ids else self._learn_ratio(model, prompt_bytes, tokens)
+            size = request.prompt_bytes
+            ratio = _TOKEN_ID_BYTES if request.token_ids else self._learn_ratio(model, size, tokens)
             ruler = self._lengths.ruler(blocks, ratio)
-            blocks_tokens = tokens * len(blocks) * self._block_bytes / prompt_bytes
-            if not self._lengths.learn_by(ruler, blocks_tokens):
+            if not self._lengths.learn_by(ruler, tokens * len(blocks) * self._block_bytes / size):
                 ruler = None
-        found = cache.confirm(request.key, now)
-        if cached is None:
-            return
-        if isinstance(cache, SlotCache):
-            cache.delivered(request.key, grant.predicted_tokens, cached)
-        elif found is not None:
-            assert isinstance(cache, PooledCache)
-            if ruler is None:
-                ruler = self._lengths.ruler(blocks, self.bytes_per_token(request, model))
-            # What was expected of the engine with what it reports; mostly the same.
-            unit = engine.block_tokens
-            if found.ghost or not ruler.may_have(found.resident - SEAM, cached, unit):
-                cache.delivered(request.key, *ruler.depths(cached, unit))
+        if cached is not None and isinstance(cache, PooledCache):
+            found, unit = cache.found(key), engine.block_tokens
+            if found is not None:
+                if ruler is None:
+                    ruler = self._lengths.ruler(blocks, self.bytes_per_token(request, model))
+                # What was expected of the engine with what it reports; mostly the same.
+                if found.ghost or not ruler.may_have(found.resident - SEAM, cached, unit):
+                    cache.confirm(key, now)
+                    cache.delivered(key, *ruler.depths(cached, unit))
+                    cache.end(key, now)
+                    return
+        elif cached is not None and isinstance(cache, SlotCache):
+            cache.delivered(key, grant.predicted_tokens, cached)
+        cache.end(key, now, well=True)
 
     def _learn_ratio(self, model: str, prompt_bytes: int, tokens: int) -> float:
         """Returns the bytes in a token of the model's prompts."""
@@ -201,7 +194,9 @@ class Index:
         shown = prompt_bytes / tokens
         if not _LEAST_RATIO <= shown <= _MOST_RATIO:
             shown = min(_MOST_RATIO, max(_LEAST_RATIO, shown))
-        ratio.bytes_per_token = new = ratio.learned.add(tokens * shown, tokens)
+        ratio.shown_bytes = shown_bytes = _RATIO_KEEP * ratio.shown_bytes + tokens * shown
+        ratio.shown_tokens = shown_tokens = _RATIO_KEEP * ratio.shown_tokens + tokens
+        self._bytes_per_token[model] = new = shown_bytes / shown_tokens
         if abs(new - ratio.bounded_at) > _WORTH_A_NEW_BOUND * ratio.bounded_at:
             ratio.bounded_at = new
             for other in self._engines.values():
@@ -242,8 +237,8 @@ class Index:
             cache.bound_blocks = self._blocks(engine, engine.facts.kv_tokens or UNKNOWN_BOUND_TOKENS)
 
     def _blocks(self, engine: Engine, tokens: int) -> int:
-        ratios = [self._ratios[m].bytes_per_token for m in engine.facts.models if m in self._ratios]
-        ratio = min(ratios, default=DEFAULT_BYTES_PER_TOKEN)
+        known = self._bytes_per_token
+        ratio = min((known[it] for it in engine.facts.models if it in known), default=DEFAULT_BYTES_PER_TOKEN)
         return max(1, int(tokens * ratio / self._block_bytes))
 
 

@@ -52,13 +52,12 @@ class Lengths:
         return len(self._young) + len(self._old)
 
     def ruler(self, blocks: Sequence[int], bytes_per_token: float) -> "Ruler":
-        usual_tokens = self._block_bytes / bytes_per_token
         strides = len(blocks) // STRIDE
         # A prompt that was asked before is marked to its end.
         last = self._young.get(blocks[strides * STRIDE - 1]) if strides else None
         if last is None:
             strides, last = self._deepest(blocks)
-        return Ruler(blocks, usual_tokens, self._find, strides, last)
+        return Ruler(blocks, self._block_bytes / bytes_per_token, self._find, strides, last)
 
     def learn(self, blocks: Sequence[int], tokens: float) -> None:
         """`blocks`, all of them, are so many tokens."""
@@ -67,13 +66,13 @@ class Lengths:
     def learn_by(self, ruler: "Ruler", tokens: float) -> bool:
         """All blocks of the ruler are so many tokens. Whether it knows that: not if marks have just aged, so
         that it would not keep them young."""
-        blocks, stride, span = ruler.blocks, ruler.deepest, ruler.last
+        blocks, span = ruler.blocks, ruler.last
         end = len(blocks)
-        start, start_tokens, sure_tokens = 0, 0.0, 0.0
+        if span is not None and span.end == end and span.end_tokens == tokens and blocks[-1] == span.last:
+            return True
+        stride, start, start_tokens, sure_tokens = ruler.deepest, 0, 0.0, 0.0
         if span is not None and span.end <= end and blocks[span.end - 1] == span.last:
             if span.end == end:
-                if span.end_tokens == tokens:
-                    return True
                 # Another template, or a reload with another tokenizer: what was said last holds.
                 span.end_tokens = max(tokens, span.start_tokens)
             start, start_tokens = span.end, span.end_tokens
@@ -150,10 +149,8 @@ class Ruler(Struct, eq=False, gc=False):
         """`span` is the one that tells of this depth: `last`, of all blocks."""
         if span is None:
             return depth * self.usual_tokens
-        blocks, end = self.blocks, span.end
-        is_passed = end <= len(blocks) and blocks[end - 1] == span.last
-        known = end if is_passed else self.deepest * STRIDE
-        start, tokens = span.start, span.start_tokens
+        blocks, start, end, tokens = self.blocks, span.start, span.end, span.start_tokens
+        known = end if end <= len(blocks) and blocks[end - 1] == span.last else self.deepest * STRIDE
         if depth <= known:
             return tokens + (depth - start) / (end - start) * (span.end_tokens - tokens)
         tokens += (known - start) / (end - start) * (span.end_tokens - tokens)

@@ -94,14 +94,13 @@ class PooledCache:
     def sight(self, blocks: Sequence[int]) -> Sight | None:
         """The match, and where it lies; None if nothing is known of the prompt."""
         tree = self._tree
-        if not blocks or blocks[0] not in tree.anchors:
-            return None
         depth, deepest = tree.find(blocks)
-        version, shape = tree.version, tree.shape
-        if deepest is None or (deepest.owners is None and not deepest.ghosts):
-            return Sight(depth, 0, 0, deepest, deepest, version, shape)
+        if deepest is None:
+            return None
+        if deepest.owners is None and not deepest.ghosts:
+            return Sight(depth, 0, 0, deepest, deepest, tree.version, tree.shape)
         resident, believed, leaf = _believed(depth, deepest)
-        return Sight(resident, believed - resident, depth - believed, leaf, deepest, version, shape)
+        return Sight(resident, believed - resident, depth - believed, leaf, deepest, tree.version, tree.shape)
 
     def begin(self, key: int, blocks: Sequence[int], now: float = 0.0, sight: Sight | None = None) -> None:
         """A request was granted: its prompt's missing blocks are pending, those it shares become recent.
@@ -112,32 +111,31 @@ class PooledCache:
         recency.now = now
         if sight is None or sight.shape != tree.shape or sight.version != tree.version:
             sight = self.sight(blocks) or Sight(0)
-        marks = []
-        it = sight.deepest
-        while it is not None:
-            marks.append((it.start, it.stamp))
-            it = it.parent
+        marks: list[tuple[int, int]] = []
         inserted, touched = tree.inserted, recency.stamp + 1
         if not self._running:
             self._keep_from = touched
         depth = sight.resident + sight.pending + sight.ghost
-        leaf = self._use(blocks, depth, sight.deepest, key)
-        self._running[key] = _Run(tuple(blocks), sight, marks, inserted, touched, leaf, tree.shape)
-        self._settle()
+        leaf = self._use(blocks, depth, sight.deepest, key, marks)
+        self._running[key] = _Run(
+            tuple(blocks), sight, marks if depth else [], inserted, touched, leaf, tree.shape
+        )
+        if tree.believed > self.believed_blocks or tree.believed + tree.ghosts > self._bound_blocks:
+            self._settle()
 
-    def confirm(self, key: int, now: float = 0.0) -> Sight | None:
-        """The request produced its first token: its whole prompt is in the engine now. Returns what was known
-        of it when it began; None if it can teach nothing."""
+    def found(self, key: int) -> Sight | None:
+        """What was known of a running request's prompt when it began; None if it can teach nothing."""
+        run = self._running.get(key)
+        return run.found if run is not None and run.marks else None
+
+    def confirm(self, key: int, now: float = 0.0) -> None:
+        """The request produced its first token: its whole prompt is in the engine now."""
         self._recency.now = now
         run = self._running.get(key)
-        found = None
         if run is not None:
             run.confirmed = True
-            if run.marks:
-                found = run.found
             self._hold(run)
         self._settle()
-        return found
 
     def delivered(self, key: int, at_least: int, at_most: int) -> None:
         """Learn from how many blocks the engine had of a confirmed request that is about to end.
@@ -161,21 +159,26 @@ class PooledCache:
         run.marks = []
         self._settle()
 
-    def end(self, key: int, now: float = 0.0) -> None:
-        """The request is over; what it alone was computing and did not finish is not there.
+    def end(self, key: int, now: float = 0.0, *, well: bool = False) -> None:
+        """The request is over; what it alone was computing and did not finish is not there. `well`: it did
+        finish, so that this confirms it, too.
 
         The rest counts as used now: a sequence's blocks cannot go before it ends, and then in the order of
         their release (vLLM `v1/core/block_pool.py`, `free_blocks`).
         """
         self._recency.now = now
-        run = self._running.pop(key, None)
+        run = self._running.get(key)
         if run is None:
             return
-        if run.confirmed:
+        if well or run.confirmed:
             self._hold(run)
-            self._settle()
+            tree = self._tree
+            if tree.believed > self.believed_blocks or tree.believed + tree.ghosts > self._bound_blocks:
+                self._end_too_full(key, run, well=well)
+                return
         else:
             self._abandon(key, run.blocks)
+        del self._running[key]
 
     def forget(self) -> None:
         """The engine restarted: it holds nothing, and what it can hold is to be learned again.
@@ -187,13 +190,41 @@ class PooledCache:
         for run in self._running.values():
             run.confirmed, run.marks, run.leaf = False, [], None
 
-    def _use(self, blocks: Sequence[int], depth: int, branch: Branch | None, key: int | None) -> Branch:
+    def _use(
+        self,
+        blocks: Sequence[int],
+        depth: int,
+        branch: Branch | None,
+        key: int | None,
+        marks: list[tuple[int, int]],
+    ) -> Branch:
         """Make `blocks`, known as deep as `depth`, the most recently used; returns the branch of the last.
+        `marks` gets (start, stamp) of each branch, as it was.
 
         What was not resident is pending on `key`, or resident if that is None.
         """
-        tree = self._tree
-        recency, missing = self._recency, blocks[depth:]
+        if branch is None or depth != len(blocks) or branch.start + len(branch.blocks) != depth:
+            branch = self._fit(blocks, depth, branch, key)
+        recency = self._recency
+        ends, stamp, now = recency.ends, recency.stamp, recency.now
+        it: Branch | None = branch
+        while it is not None:
+            if it.ghosts or it.owners is not None:
+                self._compute(it, key)
+            marks.append((it.start, it.stamp))
+            stamp += 1
+            it.stamp, it.used_s = stamp, now
+            if it.newer is not ends:
+                recency.renew(it)
+            it = it.parent
+        recency.stamp = stamp
+        if recency.edge is ends:
+            recency.edge = branch
+        return branch
+
+    def _fit(self, blocks: Sequence[int], depth: int, branch: Branch | None, key: int | None) -> Branch:
+        """A branch that ends with the last of `blocks`; they are known as deep as `depth`, in `branch`."""
+        tree, missing = self._tree, blocks[depth:]
         # A resident run that goes on past `blocks` need not be cut only because it is used once more.
         if (
             branch is not None
@@ -204,21 +235,22 @@ class PooledCache:
         if missing:
             branch = tree.append(branch, missing, depth, None if key is None else {key})
         assert branch is not None
-        it: Branch | None = branch
-        while it is not None:
-            if it.ghosts:
-                if key is not None and it.believed:
-                    tree.split(it, it.start + it.believed)
-                tree.believe(it)
-                it.owners = None if key is None else {key}
-            elif it.owners is not None and key is not None:
-                it.owners.add(key)
-            elif it.owners is not None:
-                it.owners = None
-                tree.version += 1
-            recency.touch(it)
-            it = it.parent
         return branch
+
+    def _compute(self, branch: Branch, key: int | None) -> None:
+        """What is pending or a ghost is pending on `key`, too, or resident if that is None."""
+        tree = self._tree
+        if branch.ghosts:
+            if key is not None and branch.believed:
+                tree.split(branch, branch.start + branch.believed)
+            tree.believe(branch)
+            branch.owners = None if key is None else {key}
+        elif key is None:
+            branch.owners = None
+            tree.version += 1
+        else:
+            assert branch.owners is not None
+            branch.owners.add(key)
 
     def _hold(self, run: _Run) -> None:
         """All of its prompt is in the engine and was used just now."""
@@ -229,12 +261,20 @@ class PooledCache:
                 return
         elif leaf is None or not leaf.has(blocks):
             depth, leaf = tree.find(blocks)
-        branch = self._use(blocks, depth, leaf, None)
+        branch = self._use(blocks, depth, leaf, None, [])
         while (above := branch.parent) is not None and above.children == 1 and not branch.children:
             tree.join(branch, above)
             branch = above
         run.leaf = branch
         run.shape, run.held_stamp, run.held_s = tree.shape, recency.stamp, recency.now
+
+    def _end_too_full(self, key: int, run: _Run, *, well: bool) -> None:
+        """Evict for a request that has been held, `well` before it ends and in any case afterwards."""
+        if well:
+            self._settle()
+            self._hold(run)
+        del self._running[key]
+        self._settle()
 
     def _abandon(self, key: int, blocks: Sequence[int]) -> None:
         _, deepest = self._tree.find(blocks)
@@ -254,7 +294,7 @@ class PooledCache:
         for run in self._running.values():
             depth, branch = self._tree.find(run.blocks)
             if run.confirmed and branch is not None and branch.stamp <= stamp:
-                self._use(run.blocks, depth, branch, None)
+                self._use(run.blocks, depth, branch, None, [])
         while self._tree.believed and self._recency.edge.stamp <= stamp:
             self._give_up(self._tree.believed)
 
@@ -327,8 +367,6 @@ class PooledCache:
 
     def _settle(self) -> None:
         tree, recency, all_in_use = self._tree, self._recency, False
-        if tree.believed <= self.believed_blocks and tree.believed + tree.ghosts <= self._bound_blocks:
-            return
         while (excess := tree.believed - self.believed_blocks) > 0:
             if self._running and not all_in_use and recency.edge.stamp >= self._keep_from:
                 self._keep_running(recency.edge.stamp)

@@ -95,7 +95,7 @@ class Request(Struct, frozen=True, kw_only=True, gc=False):
         return next(member.blocks for member in self.pool if member.model == model)
 
 
-class Grant(Struct, frozen=True, kw_only=True, gc=False):
+class Grant(Struct, frozen=True, gc=False):
     """A lease on an engine's slots, already counted in flight when it is returned.
 
     `model` is what the engine is to be asked for. `predicted_tokens` is what the index expects this engine

@@ -66,11 +66,11 @@ class Scheduler:
         """A new request: granted, queued (no decision yet) or rejected."""
         if self._closed:
             return self._refuse(request.key, Reason.SHUTTING_DOWN, "The gateway is shutting down. Retry.")
-        self._turn += 1
+        self._turn = turn = self._turn + 1
         if request.pool:
-            entry = self._placing.entry(request, self._turn, now)
+            entry = self._placing.entry(request, turn, now)
         else:
-            entry = Entry(request, self._turn, now, (request.model,))
+            entry = Entry(request, turn, now, (request.model,))
         if self._returns.watched:
             self._returns.arrived(request.blocks, now)
         self._swaps.turns.arrived(request.blocks, now)
@@ -140,7 +140,7 @@ class Scheduler:
         """
         entry = self.entries.pop(key, None)
         if entry is None:
-            return self._step([])
+            return self._nothing
         grant, engine = entry.grant, entry.engine
         if grant is None or engine is None:
             self._pairing.take(key)
@@ -148,22 +148,15 @@ class Scheduler:
         if self.engines.get(engine.name) is not engine:
             self._release(entry, now)
             return self._step(self._pair(now))
-        try:
-            if outcome is _OK:
-                self.index.delivered(engine, entry.request, grant, usage, now)
-        finally:
-            # What an engine said must not be able to keep its slot.
-            lease = engine.release(key, now)
-            self._want[engine.name] -= lease.width
-            self.index.end(engine.name, key, now)
+        # First, since what an engine said must not be able to keep its slot.
+        lease = engine.release(key, now)
+        self._want[engine.name] -= lease.width
         if outcome is _OK:
-            engine.alive(now)
-            engine.learn(lease, usage, now)
-            self._swaps.turns.ended(entry.request.blocks, now)
-            if self.policy == "cost" and engine.residency is _SLOTS:
-                self._keeper.keep_slot(engine, entry.request, grant.model, lease, now)
-        elif outcome in _HUNG_UP and reached:
-            engine.cool(lease.width, now)
+            self._learn(entry.request, engine, grant, lease, usage, now)
+        else:
+            self.index.end(engine.name, key, now)
+            if outcome in _HUNG_UP and reached:
+                engine.cool(lease.width, now)
         if self._pairing.is_at_rest and not self.queue.by_key:
             return self._nothing
         return self._step(self._pair(now))
@@ -235,9 +228,9 @@ class Scheduler:
 
     def next_deadline(self) -> float | None:
         """When `tick` is due, at the latest."""
-        due = self._pairing.due
-        if self.queue.deadlines:
-            due = earlier(self.queue.next_deadline(), due)
+        if not self.queue.deadlines and not self._watch.timed:
+            return self._pairing.due
+        due = earlier(self.queue.next_deadline(), self._pairing.due)
         for engine in list(self._watch.timed):
             its_due = engine.next_deadline()
             if its_due is None:
@@ -288,11 +281,10 @@ class Scheduler:
         `may_wait`: the queue has room, so that a full engine is worth waiting for if that is quicker.
         """
         request = entry.request
-        overtakes = bool(self.queue.by_key) and request.width > 0
-        if overtakes and not any(it.keeps_slot_for(request.blocks) for it in self._watch.timed):
-            return None
-        choose_all = may_wait and not overtakes
-        it = self._placing.first(entry) if choose_all else self._among(entry, overtakes, may_wait)
+        if may_wait and not (self.queue.by_key and request.width):
+            it = self._placing.first(entry)
+        else:
+            it = self._among(entry, may_wait)
         if it is not None and may_wait and it.engine.leases and self._placing.may_keep_out(request):
             it = self._admitting(entry, it, now)
         return None if it is None else self._grant(entry, it, now)
@@ -307,10 +299,13 @@ class Scheduler:
     def _lets_in(self, entry: Entry, it: Choice, now: float) -> bool:
         return self._swaps.lets_in(it.engine, entry.request, it.seen.uncached, (), now)
 
-    def _among(self, entry: Entry, overtakes: bool, may_wait: bool) -> Choice | None:
+    def _among(self, entry: Entry, may_wait: bool) -> Choice | None:
         """The best of the engines that keep a slot for the request, if it overtakes, or have room for it, if
         it may not wait."""
         width = entry.request.width
+        overtakes = bool(self.queue.by_key) and width > 0
+        if overtakes and not any(it.keeps_slot_for(entry.request.blocks) for it in self._watch.timed):
+            return None
         candidates = eligible = self._placing.candidates(entry)
         if overtakes:
             eligible = [it for it in candidates if it.engine.keeps_slot_for(entry.request.blocks)]
@@ -323,33 +318,38 @@ class Scheduler:
         return self._placing.chosen(entry, it, candidates) if has_room else None
 
     def _grant(self, entry: Entry, it: Choice, now: float) -> Grant:
-        request, engine, seen = entry.request, it.engine, it.seen
-        entry.attempts += 1
-        entry.queued_s += now - entry.waits_since
-        grant = Grant(
-            key=request.key,
-            engine=engine.name,
-            model=it.model,
-            route=_RETRY if entry.attempts > 1 else it.route,
-            attempt=entry.attempts,
-            width=request.width if request.width <= engine.slots else engine.slots,
-            predicted_tokens=seen.resident_tokens,
-            best_tokens=it.best_tokens,
-            queue_s=entry.queued_s,
-        )
+        request, engine, model, seen = entry.request, it.engine, it.model, it.seen
+        key, name, tokens, resident = request.key, engine.name, seen.prompt_tokens, seen.resident_tokens
+        entry.attempts = attempt = entry.attempts + 1
+        entry.queued_s = queue_s = entry.queued_s + (now - entry.waits_since)
+        route = it.route if attempt == 1 else _RETRY
+        width = request.width if request.width <= engine.slots else engine.slots
+        grant = Grant(key, name, model, route, attempt, width, resident, it.best_tokens, queue_s)
         entry.grant, entry.engine, entry.row = grant, engine, None
         if entry.seen:
             entry.seen.clear()
         for other in self._watch.timed:
             other.end_holds(request.blocks)
-        prompt_tokens = seen.prompt_tokens
-        uncached_tokens = prompt_tokens - seen.resident_tokens - seen.pending_tokens
-        engine.lease(request.key, grant.width, uncached_tokens, now, prompt_tokens=prompt_tokens)
-        self._want[engine.name] += grant.width
-        self.index.begin(engine.name, request, it.model, now, seen.sight)
+        engine.lease(key, width, tokens - resident - seen.pending_tokens, now, prompt_tokens=tokens)
+        self._want[name] += width
+        self.index.begin(name, request, model, now, seen.sight)
         if request.pool:
-            self._placing.placed(entry, it.model)
+            self._placing.placed(entry, model)
         return grant
+
+    def _learn(
+        self, request: Request, engine: Engine, grant: Grant, lease: Lease, usage: Usage, now: float
+    ) -> None:
+        """From a request that ended well."""
+        try:
+            self.index.delivered(engine, request, grant, usage, now)
+        except BaseException:
+            self.index.end(engine.name, request.key, now)
+            raise
+        engine.learn(lease, usage, now)
+        self._swaps.turns.ended(request.blocks, now)
+        if self.policy == "cost" and engine.residency is _SLOTS:
+            self._keeper.keep_slot(engine, request, grant.model, lease, now)
 
     def _release(self, entry: Entry, now: float) -> Lease:
         engine, key = entry.engine, entry.request.key

@@ -91,13 +91,16 @@ class SlotCache:
             if slot.key == key:
                 slot.ready = True
 
-    def end(self, key: int, now: float = 0.0) -> None:
-        """An unfinished prefill leaves an unknown part of the prompt behind: counted as nothing."""
+    def end(self, key: int, now: float = 0.0, *, well: bool = False) -> None:
+        """An unfinished prefill leaves an unknown part of the prompt behind: counted as nothing. `well`: it
+        was finished."""
         self.version += 1
         self._from_host.discard(key)
         for slot in self._slots:
             if slot.key == key:
                 slot.key = None
+                if well:
+                    slot.ready = True
                 if not slot.ready:
                     slot.blocks, slot.ready = (), True
         self._trim()

@@ -26,6 +26,8 @@ class Turns:
 
     def __init__(self) -> None:
         self._ended: dict[int, tuple[int, float]] = {}
+        self._all_since = float("-inf")
+        """Nothing that is watched ended before."""
         self._gaps = [0.0] * (len(_EDGES_S) + 1)
         self._never = 0.0
         self._room = int(_REMEMBERED)
@@ -39,9 +41,9 @@ class Turns:
         if last in ended:
             del ended[last]
         ended[last] = (len(blocks), now)
-        while True:
-            block, (_, at) = next(iter(ended.items()))
-            if len(ended) <= _WATCHED and now - at <= HORIZON_S:
+        while now - self._all_since > HORIZON_S or len(ended) > _WATCHED:
+            block, (_, self._all_since) = next(iter(ended.items()))
+            if len(ended) <= _WATCHED and now - self._all_since <= HORIZON_S:
                 return
             del ended[block]
             self._never += 1.0

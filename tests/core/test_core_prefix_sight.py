@@ -52,6 +52,34 @@ def test_what_was_seen_before_changes_nothing(bound: int, all_acts: list[tuple[s
         assert state(it) == state(other)
 
 
+@given(st.integers(1, 12), st.lists(acts, max_size=40))
+def test_an_end_that_is_well_confirms(bound: int, all_acts: list[tuple[str, str, int]]) -> None:
+    it, other = PooledCache(bound), PooledCache(bound)
+    running: list[int] = []
+    for now, (act, path, number) in enumerate(all_acts):
+        key = running[number % len(running)] if running else -1
+        if act == "begin":
+            running.append(now)
+        for cache in (it, other):
+            if act == "begin":
+                cache.begin(now, blocks(path), now)
+            elif act == "confirm":
+                cache.confirm(key, now)
+            elif act == "deliver":
+                cache.confirm(key, now)
+                cache.delivered(key, number, number)
+            elif act == "bound":
+                cache.bound_blocks = number
+            elif act == "forget":
+                cache.forget()
+        if act == "end" and running:
+            running.remove(key)
+            it.end(key, now, well=True)
+            other.confirm(key, now)
+            other.end(key, now)
+        assert state(it) == state(other)
+
+
 def test_a_branch_that_left_the_tree_has_nothing() -> None:
     cache = PooledCache(9)
     cache.begin(1, blocks("abc"))

@@ -46,6 +46,17 @@ def test_a_grant_tells_why_how_wide_and_how_long_it_queued() -> None:
     assert (grant.width, grant.queue_s) == (2, 3.5)
 
 
+def test_what_an_engine_says_cannot_keep_its_slot() -> None:
+    scheduler = fleet("a", slots=1)
+    offer_all(scheduler, [request(1, text(100, "x"))])
+    with pytest.raises(OverflowError):
+        ok(scheduler, 1, 1.0, usage(10**400))
+    assert scheduler.offer(request(2, text(100, "x")), 2.0).want == {"a": 1}
+    assert scheduler.explain(request(3, text(100, "x")))[0][0].pending_tokens > 0
+    assert placed(ok(scheduler, 2, 3.0)) == []
+    assert not scheduler.engines["a"].leases
+
+
 def test_want_is_the_width_in_flight_on_each_engine() -> None:
     scheduler = fleet("a", "b", slots=2)
     assert scheduler.offer(request(1, width=2), 0.0).want == {"a": 2, "b": 0}
