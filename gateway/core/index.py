@@ -147,8 +147,7 @@ class Index:
     ) -> None:
         """`sight`: what was seen there of the prompt before, perhaps."""
         blocks = request.blocks_of(model) if request.pool else request.blocks
-        if blocks:
-            self._caches[engine].begin(request.key, blocks, now, sight)
+        self._caches[engine].begin(request.key, blocks, now, sight)
 
     def confirm(self, engine: str, key: int, now: float) -> None:
         self._caches[engine].confirm(key, now)

@@ -132,10 +132,12 @@ class PooledCache:
         """The request produced its first token: its whole prompt is in the engine now."""
         self._recency.now = now
         run = self._running.get(key)
-        if run is not None:
-            run.confirmed = True
-            self._hold(run)
-        self._settle()
+        if run is None:
+            self._settle()
+            return
+        run.confirmed = True
+        if self._hold(run):
+            self._settle()
 
     def delivered(self, key: int, at_least: int, at_most: int) -> None:
         """Learn from how many blocks the engine had of a confirmed request that is about to end.
@@ -169,15 +171,14 @@ class PooledCache:
         self._recency.now = now
         run = self._running.get(key)
         if run is None:
+            if well:
+                self._settle()
             return
-        if well or run.confirmed:
-            self._hold(run)
-            tree = self._tree
-            if tree.believed > self.believed_blocks or tree.believed + tree.ghosts > self._bound_blocks:
-                self._end_too_full(key, run, well=well)
-                return
-        else:
+        if not well and not run.confirmed:
             self._abandon(key, run.blocks)
+        elif self._hold(run):
+            self._end_too_full(key, run, well=well)
+            return
         del self._running[key]
 
     def forget(self) -> None:
@@ -252,21 +253,20 @@ class PooledCache:
             assert branch.owners is not None
             branch.owners.add(key)
 
-    def _hold(self, run: _Run) -> None:
-        """All of its prompt is in the engine and was used just now."""
-        tree, blocks, recency = self._tree, run.blocks, self._recency
-        depth, leaf = len(blocks), run.leaf
-        if run.shape == tree.shape:
-            if run.held_stamp == recency.stamp and run.held_s == recency.now:
-                return
-        elif leaf is None or not leaf.has(blocks):
-            depth, leaf = tree.find(blocks)
-        branch = self._use(blocks, depth, leaf, None, [])
-        while (above := branch.parent) is not None and above.children == 1 and not branch.children:
-            tree.join(branch, above)
-            branch = above
-        run.leaf = branch
-        run.shape, run.held_stamp, run.held_s = tree.shape, recency.stamp, recency.now
+    def _hold(self, run: _Run) -> bool:
+        """All of its prompt is in the engine and was used just now. Whether that is more than there can be."""
+        tree, recency = self._tree, self._recency
+        if run.held_stamp != recency.stamp or run.held_s != recency.now or run.shape != tree.shape:
+            depth, leaf = len(run.blocks), run.leaf
+            if run.shape != tree.shape and (leaf is None or not leaf.has(run.blocks)):
+                depth, leaf = tree.find(run.blocks)
+            branch = self._use(run.blocks, depth, leaf, None, [])
+            while (above := branch.parent) is not None and above.children == 1 and not branch.children:
+                tree.join(branch, above)
+                branch = above
+            run.leaf, run.shape = branch, tree.shape
+            run.held_stamp, run.held_s = recency.stamp, recency.now
+        return tree.believed > self.believed_blocks or tree.believed + tree.ghosts > self._bound_blocks
 
     def _end_too_full(self, key: int, run: _Run, *, well: bool) -> None:
         """Evict for a request that has been held, `well` before it ends and in any case afterwards."""

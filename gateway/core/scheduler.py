@@ -74,24 +74,23 @@ class Scheduler:
         if self._returns.watched:
             self._returns.arrived(request.blocks, now)
         self._swaps.turns.arrived(request.blocks, now)
-        queue = self.queue
-        fits = queue.fits(request.body_bytes)
+        fits = self.queue.fits(request.body_bytes)
         grant = self._at_once(entry, now, may_wait=fits)
         if grant is not None:
             self.entries[request.key] = entry
-            return Step([grant, *self._pair(now)] if queue.by_key else [grant], self._want)
+            return Step([grant, *self._pair(now)] if self.queue.by_key else [grant], self._want)
         if not self._placing.widen(entry):
             return self._refuse(request.key, *refusals.nobody(request.models, self.engines.values()))
         self.entries[request.key] = entry
-        queue.add(request, now, models=entry.models)
+        self.queue.add(request, now, models=entry.models)
         decisions = self._pair(now)
-        if fits or request.key not in queue:
+        if fits or request.key not in self.queue:
             self._pairing.expect(request.key)
             return self._step(decisions)
         # Not even a full queue keeps a request from slots that nobody in it would take.
         self._pairing.take(request.key)
         del self.entries[request.key]
-        message = refusals.full(queue, request.body_bytes)
+        message = refusals.full(self.queue, request.body_bytes)
         return self._refuse(request.key, Reason.QUEUE_FULL, message, also=[*decisions, *self._pair(now)])
 
     def first_token(self, key: int, now: float) -> None:

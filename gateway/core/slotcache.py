@@ -70,6 +70,8 @@ class SlotCache:
         return Sight(self.match(blocks).resident)
 
     def begin(self, key: int, blocks: Sequence[int], now: float = 0.0, sight: Sight | None = None) -> None:
+        if not blocks:
+            return
         self.version += 1
         prompt = tuple(blocks)
         slot = self._pick(prompt)

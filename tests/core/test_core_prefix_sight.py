@@ -72,8 +72,9 @@ def test_an_end_that_is_well_confirms(bound: int, all_acts: list[tuple[str, str,
                 cache.bound_blocks = number
             elif act == "forget":
                 cache.forget()
-        if act == "end" and running:
-            running.remove(key)
+        if act == "end":
+            if running:
+                running.remove(key)
             it.end(key, now, well=True)
             other.confirm(key, now)
             other.end(key, now)
