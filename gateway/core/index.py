@@ -107,9 +107,9 @@ class Index:
         blocks = request.blocks_of(model) if request.pool else request.blocks
         ratio, count = self.bytes_per_token(request, model), len(blocks)
         ruler = self._lengths.ruler(blocks, ratio)
-        tokens = ruler.tokens_by(ruler.last, count)
-        rest = (request.prompt_bytes - count * self._block_bytes) / ratio
-        return Prompt(model, blocks, ruler, max(1, ceil(tokens + rest)), tokens)
+        known = ruler.tokens_by(ruler.last, count)
+        tokens = ceil(known + (request.prompt_bytes - count * self._block_bytes) / ratio)
+        return Prompt(model, blocks, ruler, tokens if tokens > 0 else 1, known)
 
     def match(self, engine: Engine, prompt: Prompt, version: int = 0) -> Seen:
         """How many tokens of `prompt` are on `engine`, predicted, as of this `version`.
@@ -243,6 +243,7 @@ class Index:
 
 def _floor(prompt: Prompt, depth: int, block_tokens: int) -> int:
     """Tokens of the first blocks of a prompt, in whole blocks of an engine's and without the last token."""
-    known = prompt.blocks_tokens if depth == len(prompt.blocks) else prompt.ruler.tokens_at(depth)
-    tokens = min(int(known), prompt.tokens - 1)
+    tokens = int(prompt.blocks_tokens if depth == len(prompt.blocks) else prompt.ruler.tokens_at(depth))
+    if tokens >= prompt.tokens:
+        tokens = prompt.tokens - 1
     return tokens - tokens % block_tokens

@@ -254,7 +254,7 @@ class PooledCache:
             branch.owners.add(key)
 
     def _hold(self, run: _Run) -> bool:
-        """All of its prompt is in the engine and was used just now. Whether that is more than there can be."""
+        """All of its prompt is in the engine and was used just now. Whether more is believed than may be."""
         tree, recency = self._tree, self._recency
         if run.held_stamp != recency.stamp or run.held_s != recency.now or run.shape != tree.shape:
             depth, leaf = len(run.blocks), run.leaf

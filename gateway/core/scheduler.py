@@ -151,7 +151,16 @@ class Scheduler:
         lease = engine.release(key, now)
         self._want[engine.name] -= lease.width
         if outcome is _OK:
-            self._learn(entry.request, engine, grant, lease, usage, now)
+            request = entry.request
+            try:
+                self.index.delivered(engine, request, grant, usage, now)
+            except BaseException:
+                self.index.end(engine.name, key, now)
+                raise
+            engine.learn(lease, usage, now)
+            self._swaps.turns.ended(request.blocks, now)
+            if self.policy == "cost" and engine.residency is _SLOTS:
+                self._keeper.keep_slot(engine, request, grant.model, lease, now)
         else:
             self.index.end(engine.name, key, now)
             if outcome in _HUNG_UP and reached:
@@ -335,20 +344,6 @@ class Scheduler:
         if request.pool:
             self._placing.placed(entry, model)
         return grant
-
-    def _learn(
-        self, request: Request, engine: Engine, grant: Grant, lease: Lease, usage: Usage, now: float
-    ) -> None:
-        """From a request that ended well."""
-        try:
-            self.index.delivered(engine, request, grant, usage, now)
-        except BaseException:
-            self.index.end(engine.name, request.key, now)
-            raise
-        engine.learn(lease, usage, now)
-        self._swaps.turns.ended(request.blocks, now)
-        if self.policy == "cost" and engine.residency is _SLOTS:
-            self._keeper.keep_slot(engine, request, grant.model, lease, now)
 
     def _release(self, entry: Entry, now: float) -> Lease:
         engine, key = entry.engine, entry.request.key
