@@ -346,16 +346,14 @@ class Engine:
             self.slot_s = smoothed(self.slot_s, now - lease.granted_at)
         if lease.first_token_at is None and not usage.prefill_s and not usage.decode_s:
             return
-        uncached = None
-        if usage.prompt_tokens is not None and usage.cached_tokens is not None:
-            uncached = usage.prompt_tokens - usage.cached_tokens
+        prompt, cached = usage.prompt_tokens, usage.cached_tokens
         prefill_s, decode_s = usage.prefill_s, usage.decode_s
         if lease.first_token_at is not None:
             prefill_s = prefill_s or lease.first_token_at - lease.granted_at
             decode_s = decode_s or now - lease.first_token_at
-        if prefill_s and uncached is not None and uncached >= MIN_RATE_TOKENS:
+        if prefill_s and prompt is not None and cached is not None and prompt - cached >= MIN_RATE_TOKENS:
             # Until its first token the engine has computed what was ahead of it, too.
-            computed = uncached + (0 if usage.prefill_s else lease.ahead_tokens)
+            computed = prompt - cached + (0 if usage.prefill_s else lease.ahead_tokens)
             self.prefill_tokens_per_s = self._prefill_rate.add(computed, prefill_s)
         if decode_s and usage.completion_tokens is not None and usage.completion_tokens > 1:
             self.decode_tokens_per_s = self._decode_rate.add(usage.completion_tokens - 1, decode_s)

@@ -23,7 +23,7 @@ from gateway.core.request import Decision, Grant, Outcome, Reason, Rejection, Re
 from gateway.core.router import Candidate, Policy
 from gateway.core.step import Limits as Limits
 from gateway.core.step import Step as Step
-from gateway.core.swaps import Swaps
+from gateway.core.swaps import MOSTLY, Swaps
 
 _OK, _RETRY, _SLOTS = Outcome.OK, Route.RETRY, Residency.SLOTS
 # Outcomes after which the engine may go on computing: we hung up on it.
@@ -293,13 +293,13 @@ class Scheduler:
             it = self._placing.first(entry)
         else:
             it = self._among(entry, may_wait)
-        if it is not None and may_wait and it.engine.leases and self._placing.may_keep_out(request):
+        if it is not None and may_wait and it.engine.leases and it.seen.uncached >= MOSTLY:
             it = self._admitting(entry, it, now)
         return None if it is None else self._grant(entry, it, now)
 
     def _admitting(self, entry: Entry, best: Choice, now: float) -> Choice | None:
         """`best`, or where its cache is full of what is in use the next that has a slot and room."""
-        if self._lets_in(entry, best, now):
+        if not self._placing.may_keep_out(entry.request) or self._lets_in(entry, best, now):
             return best
         others = (it for it in self._placing.with_room(entry, {}) if it.engine is not best.engine)
         return next((it for it in others if self._lets_in(entry, it, now)), None)
