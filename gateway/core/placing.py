@@ -278,9 +278,10 @@ class Placing:
         return None if self.watch.timed and any(map(_holds, columns.engines)) else columns
 
     def _check_serving(self) -> None:
-        """Columns are of the engines that take requests, with their facts as they are."""
+        """Columns are of the engines that take requests, with their facts and caches as they are."""
         self.watch.is_stale = False
-        serving = list(map(_serving, self._engines.values()))
+        versioned = self._index.versioned
+        serving = [(_serving(engine), versioned(name)) for name, engine in self._engines.items()]
         if serving != self._serving:
             self._serving = serving
             self._sole.clear()

@@ -16,7 +16,7 @@ from core_values import (
     usage,
 )
 
-from gateway.core.engine import Engine, Health, Probe
+from gateway.core.engine import Engine, Health, Probe, Residency
 from gateway.core.events import Probed
 from gateway.core.holds import Hold
 from gateway.core.request import Outcome, Reason
@@ -128,6 +128,24 @@ def test_a_waiting_prompt_is_not_taken_for_known_by_the_next_engine_of_the_name(
     discovered(scheduler, "a", facts(1), 2.0)
     grant = granted(probed(scheduler, "a", Probe.OK, 2.0))
     assert (grant.key, grant.predicted_tokens, grant.best_tokens) == (2, 0, 0)
+
+
+@pytest.mark.parametrize("names", ["a", "ab"])
+def test_an_engine_detected_otherwise_and_back_is_known_by_what_it_has_now(names):
+    scheduler = fleet(*names, slots=1)
+    for key in (1, 2, 3):
+        scheduler.offer(request(key, PROMPT), 0.0)
+    for key in (1, 2, 3):
+        ok(scheduler, key, 1.0, usage(600))
+    for name in names:
+        discovered(scheduler, name, facts(1, residency=Residency.SLOTS), 2.0)
+        discovered(scheduler, name, facts(1), 2.0)
+    for key, name in enumerate(names, 11):
+        assert granted(scheduler.offer(request(key, text(600, name)), 3.0)).predicted_tokens == 0
+    # It is looked at before the first of its tokens are there.
+    assert placed(scheduler.offer(request(21, text(600, "a") + text(64, "x")), 3.1)) == []
+    scheduler.first_token(11, 3.2)
+    assert granted(ok(scheduler, 11, 4.0, usage(600))).predicted_tokens > 500
 
 
 def test_the_other_engines_keep_all_they_know():
