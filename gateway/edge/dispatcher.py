@@ -41,9 +41,10 @@ class Dispatcher:
         self._timer: asyncio.TimerHandle | None = None
         self._due = 0.0
 
-    def submit(self, request: Request, applicant: Applicant) -> None:
+    def submit(self, request: Request, applicant: Applicant, now: float | None = None) -> None:
+        """`now`: the clock, if it has just been read."""
         self._applicants[request.key] = applicant
-        self._apply(self.scheduler.offer(request, self.now()))
+        self._apply(self.scheduler.offer(request, self.now() if now is None else now))
 
     def first_token(self, key: int) -> None:
         self.scheduler.first_token(key, self.now())
@@ -63,13 +64,15 @@ class Dispatcher:
         self._apply(step)
         return not mine
 
-    def finish(self, key: int, outcome: Outcome, usage: Usage, *, reached: bool) -> None:
-        """Never fails: whoever calls has a client to look after."""
+    def finish(self, key: int, outcome: Outcome, usage: Usage, *, reached: bool) -> float:
+        """Returns when that was. Never fails: whoever calls has a client to look after."""
         self._applicants.pop(key, None)
+        now = self.now()
         try:
-            self._apply(self.scheduler.finish(key, outcome, usage, self.now(), reached=reached))
+            self._apply(self.scheduler.finish(key, outcome, usage, now, reached=reached))
         except Exception:
             self._log.exception("the end of a request could not be taken to its end")
+        return now
 
     def update(self, name: str, event: EngineEvent) -> None:
         self._apply(self.scheduler.update(name, event, self.now()))
@@ -92,13 +95,10 @@ class Dispatcher:
 
     def _apply(self, step: Step) -> None:
         if step.decisions:
-            if self._applying:
-                self._pending.extend(step.decisions)
-            else:
+            self._pending += step.decisions
+            if not self._applying:
                 self._applying = True
                 try:
-                    for decision in step.decisions:
-                        self._tell(decision)
                     while self._pending:
                         self._tell(self._pending.popleft())
                 finally:

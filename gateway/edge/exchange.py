@@ -20,8 +20,9 @@ from gateway.edge.upstream import EngineConnection, Pool
 from gateway.wire.errors import error_body, retry_headers, status_of
 from gateway.wire.inflate import InflatingPump
 from gateway.wire.paths import STREAMING
-from gateway.wire.pump import JsonPump, SsePump, is_overload
+from gateway.wire.pump import MAX_JSON_BYTES, JsonPump, SsePump, is_overload
 from gateway.wire.reader import AnswerReader
+from gateway.wire.usage import usage_in
 
 if TYPE_CHECKING:
     from gateway.edge.intake import Taken
@@ -29,24 +30,31 @@ if TYPE_CHECKING:
     from gateway.edge.relay import Relay
 
 _NO_USAGE = Usage()
+_BUSY = (429, 503)
 _NOTHING_READ = JsonPump()
 _NEVER = float("inf")
 # A member looked up through its class costs 0.2 us on Python 3.11, and a request looks up some twenty.
 _WAITING, _CONNECTING, _SENT, _HELD, _RELAYING, _DONE = State
 
 
-class Exchange:
+class Exchange(Trace):
     """Applicant to the dispatcher, attempt to the connection pools, source of bytes to one client."""
 
-    __slots__ = (
-        "_alias", "_client", "_code", "_connecting_at", "_connection", "_early", "_grant", "_is_flowing",
-        "_key_name", "_limits", "_now", "_pool", "_prepared", "_pump", "_relay", "_request", "_status",
-        "_stream", "_taken", "_tells_cached", "_trace", "deadline", "state",
-    )  # fmt: skip
+    state = _WAITING
+    deadline = _NEVER
+    _grant: Grant | None = None
+    _prepared: Prepared | None = None
+    _tells_cached = True
+    _connection: EngineConnection | None = None
+    _pool: Pool | None = None
+    _pump: JsonPump | SsePump | InflatingPump = _NOTHING_READ
+    _is_flowing = False
+    _early = b""
+    _connecting_at = 0.0
 
     def __init__(self, relay: Relay, client: Receiver, taken: Taken, key_name: str) -> None:
-        self.state = _WAITING
-        self.deadline = _NEVER
+        self.received_at = relay.now()
+        self.key_name = key_name
         self._relay = relay
         self._now = relay.now
         self._limits = relay.limits
@@ -54,19 +62,6 @@ class Exchange:
         self._request = taken.request
         self._taken: Taken | None = taken
         self._alias = taken.alias
-        self._key_name = key_name
-        self._trace = Trace(relay.now())
-        self._grant: Grant | None = None
-        self._prepared: Prepared | None = None
-        self._tells_cached = True
-        self._connection: EngineConnection | None = None
-        self._pool: Pool | None = None
-        self._pump: JsonPump | SsePump | InflatingPump = _NOTHING_READ
-        self._stream = self._is_flowing = False
-        self._early = b""
-        self._connecting_at = 0.0
-        self._status = 0
-        self._code = ""
 
     def __repr__(self) -> str:
         engine = self._grant.engine if self._grant else "-"
@@ -78,30 +73,28 @@ class Exchange:
         return self.state is _RELAYING and self._pump.torn
 
     def begin(self) -> None:
-        self._relay.dispatcher.submit(self._request, self)
+        self._relay.dispatcher.submit(self._request, self, self.received_at)
 
     # From the dispatcher
 
     def granted(self, grant: Grant) -> None:
-        relay, trace, taken, engine = self._relay, self._trace, self._taken, grant.engine
         self._connecting_at = self._now()
-        self._grant = grant
+        relay, taken, engine = self._relay, self._taken, grant.engine
         assert taken is not None
-        call = taken.call_for(grant.model) if taken.alias else taken.call
-        prepared = self._prepared = relay.dialect(engine).prepare(call)
+        self._grant = grant
+        prepared = relay.dialect(engine).prepare(taken.call_for(grant.model) if taken.alias else taken.call)
+        self._prepared = prepared
         self._tells_cached = prepared.tells_cached
         pool = self._pool = relay.pools[engine]
-        connection = None
         if grant.attempt == 1:
-            trace.queue_s = grant.queue_s
+            self.queue_s = grant.queue_s
             # A retry never takes a kept connection: it would be the second to die of its age.
-            connection = pool.idle()
-        trace.sent_at = None
+            if (connection := pool.idle()) is not None:
+                self._send(connection, pool, prepared, taken.call.query)
+                return
+        self.sent_at = None
         self.state = _CONNECTING
-        if connection is not None:
-            self.connected(connection)
-        else:
-            pool.connect(self)
+        pool.connect(self)
 
     def rejected(self, rejection: Rejection) -> None:
         code = rejection.reason.value
@@ -129,15 +122,7 @@ class Exchange:
         assert pool is not None
         assert taken is not None
         assert prepared is not None
-        request, limits, trace, clock = self._request, self._limits, self._trace, self._now
-        now = clock()
-        head = pool.request_head(prepared, taken.call.query, request.id)
-        trace.connect_s += now - self._connecting_at
-        self._connection = connection
-        self.state = _SENT
-        self.deadline = now + (limits.first_byte_timeout_s if request.stream else limits.answer_timeout_s)
-        connection.send(self, head, prepared.body)
-        trace.sent(clock())
+        self._send(connection, pool, prepared, taken.call.query)
 
     def connect_failed(self, error: OSError) -> None:
         if self.state is not _CONNECTING:
@@ -161,10 +146,13 @@ class Exchange:
             return
         is_news = self.state is _SENT and reader.status > 0
         if is_news:
+            if reader.complete and self._passes(reader):
+                self._pass(connection, reader)
+                return
             self._head(reader)
         if self.state is _RELAYING or self.state is _HELD:
             data = reader.take()
-            if data and self._stream:
+            if data and self.is_stream:
                 self._events(data)
             elif data and (out := self._pump.feed(data)):
                 self._client.send_body(out)
@@ -217,7 +205,7 @@ class Exchange:
         elif self.state in (_SENT, _HELD):
             limit = "limits.first_byte_timeout" if self._request.stream else "limits.answer_timeout"
             engine = self._grant.engine if self._grant else "?"
-            waited = self._now() - (self._trace.sent_at or self._trace.received_at)
+            waited = self._now() - (self.sent_at or self.received_at)
             self._drop_connection()
             message = f"Engine {engine} did not answer within {waited:.0f} s ({limit})."
             self._fail(Outcome.ENGINE_TIMEOUT, "engine_timeout", message)
@@ -233,14 +221,44 @@ class Exchange:
 
     # Inside
 
+    def _send(self, connection: EngineConnection, pool: Pool, prepared: Prepared, query: str) -> None:
+        now, request, limits = self._now(), self._request, self._limits
+        self.connect_s += now - self._connecting_at
+        self._connection = connection
+        self.state = _SENT
+        self.deadline = now + (limits.first_byte_timeout_s if request.stream else limits.answer_timeout_s)
+        connection.send(self, pool.request_head(prepared, query, request.id), prepared.body)
+        self.sent(self._now())
+
+    def _passes(self, reader: AnswerReader) -> bool:
+        """Whether nothing is to be done to a whole answer but to read its usage."""
+        head = reader.head
+        return not (head.is_stream or self._alias or reader.status in _BUSY or head.encoding != b"identity")
+
+    def _pass(self, connection: EngineConnection, reader: AnswerReader) -> None:
+        """What `_head`, a `JsonPump` and `_complete` come to for an answer that came in one piece."""
+        client, request, grant, body = self._client, self._request, self._grant, reader.take()
+        assert grant is not None
+        self.answered_at = self._now()
+        status = self.status = reader.status
+        self.state = _RELAYING
+        client.send_lines(status, reader.head.lines + self.lines(request, grant), reader.length)
+        client.send_body(body)
+        client.send_end()
+        self._connection = None
+        usage = usage_in(body) if status < 400 and len(body) <= MAX_JSON_BYTES else _NO_USAGE
+        connection.release()
+        self._end(outcome_of(status, None), usage)
+        client.end_body()
+
     def _head(self, reader: AnswerReader) -> None:
-        self._trace.answered_at = self._now()
-        status = self._status = reader.status
-        is_busy = status in (429, 503)
+        self.answered_at = self._now()
+        status = self.status = reader.status
+        is_busy = status in _BUSY
         if is_busy and self._try_elsewhere():
             return
         head = reader.head
-        self._stream = head.is_stream
+        self.is_stream = head.is_stream
         if head.encoding != b"identity":
             self._pump = InflatingPump(head.encoding, stream=head.is_stream)
         elif head.is_stream:
@@ -264,8 +282,8 @@ class Exchange:
                 return
             out, self._early = self._early, b""
             self._send_head()
-        if pump.started and self._trace.first_token_at is None:
-            self._trace.first_token_at = self._now()
+        if pump.started and self.first_token_at is None:
+            self.first_token_at = self._now()
             self._relay.dispatcher.first_token(self._request.key)
             self._is_flowing = True
         if out:
@@ -273,11 +291,11 @@ class Exchange:
 
     def _complete(self, connection: EngineConnection) -> None:
         pump = self._pump
-        if not self._stream:
+        if not self.is_stream:
             self._client.flush()
         rest = pump.end()
         broke_off = (
-            not pump.whole and not pump.failed and self._status < 400 and self._request.api in STREAMING
+            not pump.whole and not pump.failed and self.status < 400 and self._request.api in STREAMING
         )
         if self.state is _HELD:
             if broke_off and not pump.started:
@@ -297,26 +315,26 @@ class Exchange:
             )
             return
         self._client.send_end()
-        self._close(outcome_of(self._status, pump.failed))
+        self._close(outcome_of(self.status, pump.failed))
         self._client.end_body()
 
     def _resend(self, *, reached: bool) -> None:
         """The engine failed before the client had a byte: another may be tried."""
         self.state = _WAITING
         self.deadline = _NEVER
-        self._status, self._early, self._pump = 0, b"", _NOTHING_READ
+        self.status, self._early, self._pump = 0, b"", _NOTHING_READ
         self._relay.dispatcher.retry(self._request.key, reached=reached)
 
     def _try_elsewhere(self) -> bool:
         """The engine is too busy: whether another one will be tried. Its answer is dropped if so."""
-        held = connection, _, _, _, _ = (self._connection, self.state, self._early, self._status, self._pump)
-        self._connection, self.state, self._early, self._status = None, _WAITING, b"", 0
+        held = connection, _, _, _, _ = (self._connection, self.state, self._early, self.status, self._pump)
+        self._connection, self.state, self._early, self.status = None, _WAITING, b"", 0
         self._pump = _NOTHING_READ
         if self._relay.dispatcher.decline(self._request.key):
             if connection is not None:
                 connection.abort()
             return True
-        self._connection, self.state, self._early, self._status, self._pump = held
+        self._connection, self.state, self._early, self.status, self._pump = held
         return False
 
     def _touch(self) -> None:
@@ -337,29 +355,29 @@ class Exchange:
         self.state = _RELAYING
         # Never sent again from here on: a long answer must not keep a prompt of megabytes.
         self._taken = self._prepared = None
-        lines = head.lines + self._trace.lines(self._request, grant)
+        lines = head.lines + self.lines(self._request, grant)
         length = None
-        if self._stream:
+        if self.is_stream:
             lines += head.unbuffered
-        elif not self._alias or self._status >= 400 or self._echo() is None:
+        elif not self._alias or self.status >= 400 or self._echo() is None:
             length = reader.length
-        self._client.send_lines(self._status, lines, length)
+        self._client.send_lines(self.status, lines, length)
 
     def _fail(self, outcome: Outcome, code: str, message: str, extra: list[Header] | None = None) -> None:
         """Answer with the gateway's own error; nothing has been sent yet."""
         api = self._request.api
-        self._code = code
-        self._status = status_of(code, api)
+        self.code = code
+        self.status = status_of(code, api)
         headers = [(b"x-request-id", self._request.id.encode()), *(extra or [])]
         if self._grant is not None:
             headers.append((b"x-gateway-engine", self._grant.engine.encode()))
         self._close(outcome)
-        self._client.send_error(self._status, headers, error_body(code, message, api))
+        self._client.send_error(self.status, headers, error_body(code, message, api))
 
     def _break(self, code: str, outcome: Outcome, what: str) -> None:
         """End an answer that has begun: an in-band error, a cut connection for JSON or what is compressed."""
         engine = self._grant.engine if self._grant else "?"
-        self._code = code
+        self.code = code
         self._close(outcome)
         message = f"Engine {engine} {what}. The answer is not complete. Retry."
         if isinstance(self._pump, SsePump):
@@ -379,19 +397,14 @@ class Exchange:
             connection.abort()
 
     def _close(self, outcome: Outcome) -> None:
-        if self.state is _DONE:
-            return
+        if self.state is not _DONE:
+            self._end(outcome, self._pump.usage if self.status < 400 else _NO_USAGE)
+
+    def _end(self, outcome: Outcome, usage: Usage) -> None:
         self.state = _DONE
-        self.deadline = _NEVER
-        request, trace, relay = self._request, self._trace, self._relay
-        usage = self._pump.usage if self._status < 400 else _NO_USAGE
+        request, relay = self._request, self._relay
         if request.prompts > 1 or not self._tells_cached:
             # vLLM sums the prompts' tokens and reports one prompt's cached ones (seen on 0.32.0).
             usage = replace(usage, cached_tokens=None)
-        relay.dispatcher.finish(request.key, outcome, usage, reached=trace.sent_at is not None)
-        now = self._now()
-        record = trace.record(
-            request, self._grant, usage, outcome, self._status, self._code, self._stream, self._key_name,
-            relay.wall.text(now), now,
-        )  # fmt: skip
-        relay.closed(self, record)
+        now = relay.dispatcher.finish(request.key, outcome, usage, reached=self.sent_at is not None)
+        relay.closed(self, self.record(request, self._grant, usage, outcome, relay.wall.text(now), now))

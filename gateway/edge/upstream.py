@@ -21,8 +21,8 @@ SETTLE_S = 1.0
 10434). So until an engine has kept a connection this long after a stream, none is reused after one: one at a
 time is kept to see, the others are closed, as thousands of short streams would leave a socket each."""
 
-_MAX_LINES, _MAX_LINES_BYTES = 128, 2048
-"""So many headers that went to an engine are kept as lines, none longer than that."""
+_MAX_HEADS, _MAX_HEAD_BYTES = 128, 2048
+"""So many heads that went to an engine are kept, none longer than that."""
 
 
 class Attempt(Protocol):
@@ -172,8 +172,7 @@ class Pool:
         self.host_header = parts.netloc.rpartition("@")[2].encode()
         self.secret = api_key.encode() if api_key else b""
         self.heads = Heads(self.secret)
-        self._authorization = b"authorization: Bearer %b\r\n" % self.secret if self.secret else b""
-        self._lines: dict[tuple[Header, ...], bytes] = {}
+        self._frames: dict[tuple[str, str, tuple[Header, ...]], http1.Frame] = {}
         self.connect_timeout_s = connect_timeout_s
         self._retired = False
         self._loop = loop
@@ -184,22 +183,21 @@ class Pool:
         self._on_probation: EngineConnection | None = None
 
     def request_head(self, prepared: Prepared, query: str, request_id: str) -> bytes:
-        headers = prepared.headers
-        lines = self._lines.get(headers)
-        if lines is None:
-            lines = self._lines_of(headers)
-        path = self.prefix + (prepared.path + query).encode()
-        own = b"x-request-id: %b\r\n%b" % (request_id.encode(), self._authorization)
-        return http1.request_head(path, self.host_header, lines, len(prepared.body), own)
+        key = (prepared.path, query, prepared.headers)
+        before, between, after = self._frames.get(key) or self._frame(key)
+        return b"%b%d%b%b%b" % (before, len(prepared.body), between, request_id.encode(), after)
 
-    def _lines_of(self, headers: tuple[Header, ...]) -> bytes:
-        """Remembered: a client's headers are mostly those of its last request."""
-        lines = http1.lines(headers)
-        if len(lines) <= _MAX_LINES_BYTES:
-            if len(self._lines) >= _MAX_LINES:
-                self._lines.clear()
-            self._lines[headers] = lines
-        return lines
+    def _frame(self, key: tuple[str, str, tuple[Header, ...]]) -> http1.Frame:
+        """Remembered: a client's head is mostly that of its last request."""
+        path, query, headers = key
+        more = b"authorization: Bearer %b\r\n" % self.secret if self.secret else b""
+        target = self.prefix + (path + query).encode()
+        frame = http1.request_frame(target, self.host_header, http1.lines(headers), more)
+        if sum(map(len, frame)) <= _MAX_HEAD_BYTES:
+            if len(self._frames) >= _MAX_HEADS:
+                self._frames.clear()
+            self._frames[key] = frame
+        return frame
 
     def idle(self) -> EngineConnection | None:
         """The connection that was used last, if one is open and young enough."""
@@ -207,8 +205,10 @@ class Pool:
         oldest = self._loop.time() - IDLE_S if idle else 0.0
         while idle:
             connection = idle.pop()
-            if connection.idle_since >= oldest and connection.usable:
-                return connection
+            if connection.idle_since >= oldest:
+                transport = connection._transport
+                if transport is not None and not transport.is_closing():
+                    return connection
             connection.abort()
         return None
 

@@ -101,19 +101,18 @@ def headers_in(lines: bytes) -> list[Header]:
     return [(name, value) for name, _, value in pairs]
 
 
-def request_head(path: bytes, host: bytes, lines: bytes, length: int, more: bytes) -> bytes:
-    """`more` are lines too, of this request alone."""
-    return b"POST %b HTTP/1.1\r\nhost: %b\r\ncontent-length: %d\r\n%b%b\r\n" % (
-        path,
-        host,
-        length,
-        lines,
-        more,
-    )
+Frame = tuple[bytes, bytes, bytes]
+"""A request's head but for its length and its id: what stands before, between and after them."""
+
+
+def request_frame(path: bytes, host: bytes, lines: bytes, more: bytes) -> Frame:
+    """`more` are lines too, at the end."""
+    before = b"POST %b HTTP/1.1\r\nhost: %b\r\ncontent-length: " % (path, host)
+    return before, b"\r\n%bx-request-id: " % lines, b"\r\n%b\r\n" % more
 
 
 def response_head(status: int, lines: bytes, more: bytes = b"") -> bytes:
-    return b"%b%b%b\r\n" % (_status_line(status), lines, more)
+    return _status_line(status) + lines + more + b"\r\n"
 
 
 @lru_cache(maxsize=128)

@@ -14,11 +14,11 @@ _ABSENT = msgspec.Raw()
 _MAX_TOKENS = 1_000_000_000
 
 
-class _Details(Struct):
+class _Details(Struct, gc=False):
     cached_tokens: int | None = None
 
 
-class _Reported(Struct):
+class _Reported(Struct, gc=False):
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     prompt_tokens_details: _Details | None = None
@@ -29,7 +29,7 @@ class _Reported(Struct):
     cache_creation_input_tokens: int | None = None
 
 
-class _Timings(Struct):
+class _Timings(Struct, gc=False):
     """llama.cpp: `cache_n` tokens hit, `prompt_n` evaluated (`tools/server/server-common.cpp`)."""
 
     cache_n: int | None = None
@@ -39,14 +39,14 @@ class _Timings(Struct):
     predicted_ms: float | None = None
 
 
-class _Inner(Struct):
+class _Inner(Struct, gc=False):
     """Anthropic's `message_start` has its usage in `message`, the Responses API everything in `response`."""
 
     usage: _Reported | None = None
     error: msgspec.Raw = _ABSENT
 
 
-class _Body(Struct):
+class _Body(Struct, gc=False):
     choices: list[msgspec.Raw] | None = None
     usage: _Reported | None = None
     timings: _Timings | None = None
@@ -55,7 +55,7 @@ class _Body(Struct):
     response: msgspec.Raw = _ABSENT
 
 
-class Seen(Struct, frozen=True):
+class Seen(Struct, frozen=True, gc=False):
     """One JSON body or event, as far as it matters: `lonely` is a usage chunk that carries no choice."""
 
     usage: Usage | None
@@ -87,6 +87,11 @@ def look(data: bytes) -> Seen:
     )
 
 
+def usage_in(body: bytes) -> Usage:
+    """Of a whole answer, what `look` sees of it."""
+    return look(body).usage or UNKNOWN
+
+
 def _present(raw: msgspec.Raw) -> bytes | None:
     value = bytes(raw)
     return value if value not in (b"", b"null") else None
@@ -111,8 +116,7 @@ def usage_of(reported: _Reported | None, timings: _Timings | None) -> Usage | No
 def _stated(reported: _Reported) -> Usage:
     details = reported.prompt_tokens_details or reported.input_tokens_details
     cached = None if details is None else _count(details.cached_tokens)
-    prompt = _count(reported.prompt_tokens)
-    completion = _count(reported.completion_tokens)
+    prompt, completion = _count(reported.prompt_tokens), _count(reported.completion_tokens)
     if cached is None or prompt is None:
         read, written = _count(reported.cache_read_input_tokens), _count(reported.cache_creation_input_tokens)
         cached = read if cached is None else cached

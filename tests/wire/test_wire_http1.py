@@ -82,10 +82,14 @@ def test_an_engine_header_that_echoes_its_key_is_not_for_the_client() -> None:
 
 
 def test_a_request_head_has_the_engines_host_and_the_bodys_length() -> None:
-    head = http1.request_head(
-        b"/v1/x?q=1", b"e:1", http1.lines([(b"a", b"1")]), 5, http1.lines([(b"b", b"2")])
+    before, between, after = http1.request_frame(
+        b"/v1/x?q=1", b"e:1", http1.lines([(b"a", b"1")]), http1.lines([(b"b", b"2")])
     )
-    assert head == b"POST /v1/x?q=1 HTTP/1.1\r\nhost: e:1\r\ncontent-length: 5\r\na: 1\r\nb: 2\r\n\r\n"
+    head = before + b"5" + between + b"id" + after
+    assert head == (
+        b"POST /v1/x?q=1 HTTP/1.1\r\nhost: e:1\r\ncontent-length: 5\r\na: 1\r\n"
+        b"x-request-id: id\r\nb: 2\r\n\r\n"
+    )
 
 
 @pytest.mark.parametrize(
