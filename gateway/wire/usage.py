@@ -88,8 +88,14 @@ def look(data: bytes) -> Seen:
 
 
 def usage_in(body: bytes) -> Usage:
-    """Of a whole answer, what `look` sees of it."""
-    return look(body).usage or UNKNOWN
+    """The usage that `look` sees in a whole answer, `UNKNOWN` where it sees none."""
+    try:
+        told = _decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return UNKNOWN
+    if told.message is not _ABSENT or told.response is not _ABSENT:
+        return look(body).usage or UNKNOWN
+    return usage_of(told.usage, told.timings) or UNKNOWN
 
 
 def _present(raw: msgspec.Raw) -> bytes | None:
@@ -107,16 +113,29 @@ def _inner(body: _Body) -> _Inner:
 
 def usage_of(reported: _Reported | None, timings: _Timings | None) -> Usage | None:
     """`prompt_tokens` includes cached ones in OpenAI's form and excludes them in Anthropic's."""
-    if reported is None and timings is None:
-        return None
-    stated = _stated(reported) if reported is not None else UNKNOWN
-    return merged(_timed(timings), stated) if timings is not None else stated
+    if timings is None:
+        return None if reported is None else _stated(reported)
+    return _timed(timings) if reported is None else merged(_timed(timings), _stated(reported))
 
 
 def _stated(reported: _Reported) -> Usage:
+    prompt, completion = reported.prompt_tokens, reported.completion_tokens
     details = reported.prompt_tokens_details or reported.input_tokens_details
-    cached = None if details is None else _count(details.cached_tokens)
-    prompt, completion = _count(reported.prompt_tokens), _count(reported.completion_tokens)
+    cached = None if details is None else details.cached_tokens
+    if (
+        prompt is None
+        or cached is None
+        or completion is None
+        or not 0 <= cached <= _MAX_TOKENS
+        or not 0 <= prompt <= _MAX_TOKENS
+        or not 0 <= completion <= _MAX_TOKENS
+    ):
+        return _pieced(reported, _count(prompt), _count(completion), _count(cached))
+    return Usage(prompt_tokens=prompt, completion_tokens=completion, cached_tokens=cached)
+
+
+def _pieced(reported: _Reported, prompt: int | None, completion: int | None, cached: int | None) -> Usage:
+    """What OpenAI's form left open, from the others."""
     if cached is None or prompt is None:
         read, written = _count(reported.cache_read_input_tokens), _count(reported.cache_creation_input_tokens)
         cached = read if cached is None else cached
