@@ -4,11 +4,13 @@ from engines import recordings
 from engines.recordings import LLAMACPP, VLLM
 
 from gateway.core.request import Usage
-from gateway.wire.usage import look, merged
+from gateway.wire.usage import UNKNOWN, look, merged, usage_in
 
 
 def usage(text: str) -> Usage | None:
-    return look(text.encode()).usage
+    seen = look(text.encode()).usage
+    assert usage_in(text.encode()) == (seen or UNKNOWN)
+    return seen
 
 
 def counted(prompt: int | None, cached: int | None, completion: int | None) -> Usage:
