@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from gateway.edge.relay import Relay
 
 _NO_USAGE = Usage()
+_NOTHING_TO_SEND = Prepared(path="", headers=(), body=b"")
 _BUSY = (429, 503)
 _NOTHING_READ = JsonPump()
 _NEVER = float("inf")
@@ -43,10 +44,10 @@ class Exchange(Trace):
     state = _WAITING
     deadline = _NEVER
     _grant: Grant | None = None
-    _prepared: Prepared | None = None
+    _prepared = _NOTHING_TO_SEND
     _tells_cached = True
     _connection: EngineConnection | None = None
-    _pool: Pool | None = None
+    _pool: Pool
     _pump: JsonPump | SsePump | InflatingPump = _NOTHING_READ
     _is_flowing = False
     _early = b""
@@ -90,7 +91,7 @@ class Exchange(Trace):
             self.queue_s = grant.queue_s
             # A retry never takes a kept connection: it would be the second to die of its age.
             if (connection := pool.idle()) is not None:
-                self._send(connection, pool, prepared, taken.call.query)
+                self._send(connection)
                 return
         self.sent_at = None
         self.state = _CONNECTING
@@ -99,30 +100,25 @@ class Exchange(Trace):
     def rejected(self, rejection: Rejection) -> None:
         code = rejection.reason.value
         extra = [(b"x-gateway-reject-reason", code.encode())]
+        outcome = Outcome.ENGINE_ERROR
         if status_of(code, self._request.api) != 502:
+            outcome = Outcome.REJECTED
             extra += retry_headers(rejection.retry_after_s)
-            self._fail(Outcome.REJECTED, code, rejection.message, extra)
-        else:
-            self._fail(Outcome.ENGINE_ERROR, code, rejection.message, extra)
+        self._fail(outcome, code, rejection.message, extra)
 
     def crashed(self, error: Exception) -> None:
         if self.state is not _DONE:
             self._drop_connection()
-            self._fail(
-                Outcome.ENGINE_ERROR, "engine_unreachable", f"The gateway failed: {type(error).__name__}."
-            )
+            message = f"The gateway failed: {type(error).__name__}."
+            self._fail(Outcome.ENGINE_ERROR, "engine_unreachable", message)
 
     # From the pool and the connection
 
     def connected(self, connection: EngineConnection) -> None:
-        if self.state is not _CONNECTING:
+        if self.state is _CONNECTING:
+            self._send(connection)
+        else:
             connection.release()
-            return
-        pool, taken, prepared = self._pool, self._taken, self._prepared
-        assert pool is not None
-        assert taken is not None
-        assert prepared is not None
-        self._send(connection, pool, prepared, taken.call.query)
 
     def connect_failed(self, error: OSError) -> None:
         if self.state is not _CONNECTING:
@@ -133,8 +129,6 @@ class Exchange(Trace):
         self._relay.dispatcher.retry(self._request.key, reached=False)
 
     def answered(self, connection: EngineConnection) -> None:
-        if connection is not self._connection:
-            return
         reader = connection.reader
         if self._is_flowing and not reader.complete:
             # Most of all calls: one more event of a stream that has begun.
@@ -144,9 +138,13 @@ class Exchange(Trace):
                 if not client.paused:
                     self.deadline = self._now() + self._limits.idle_timeout_s
             return
+        if connection is not self._connection:
+            return
         is_news = self.state is _SENT and reader.status > 0
         if is_news:
-            if reader.complete and self._passes(reader):
+            head = reader.head
+            passes = not (head.is_stream or self._alias) and head.encoding == b"identity"
+            if passes and reader.complete and reader.status not in _BUSY:
                 self._pass(connection, reader)
                 return
             self._head(reader)
@@ -170,11 +168,10 @@ class Exchange(Trace):
         assert self._grant is not None
         self._relay.suspect(self._grant.engine, self._pool, None)
         if self.state is _RELAYING:
-            self._break(
-                "engine_truncated", Outcome.ENGINE_TRUNCATED, "closed the connection before its answer ended"
-            )
-            return
-        self._resend(reached=connection.all_written)
+            what = "closed the connection before its answer ended"
+            self._break("engine_truncated", Outcome.ENGINE_TRUNCATED, what)
+        else:
+            self._resend(reached=connection.all_written)
 
     # From the client
 
@@ -221,22 +218,19 @@ class Exchange(Trace):
 
     # Inside
 
-    def _send(self, connection: EngineConnection, pool: Pool, prepared: Prepared, query: str) -> None:
-        now, request, limits = self._now(), self._request, self._limits
+    def _send(self, connection: EngineConnection) -> None:
+        now, taken, request, limits = self._now(), self._taken, self._request, self._limits
+        assert taken is not None
         self.connect_s += now - self._connecting_at
         self._connection = connection
         self.state = _SENT
         self.deadline = now + (limits.first_byte_timeout_s if request.stream else limits.answer_timeout_s)
-        connection.send(self, pool.request_head(prepared, query, request.id), prepared.body)
+        head = self._pool.request_head(self._prepared, taken.call.query, request.id)
+        connection.send(self, head, self._prepared.body)
         self.sent(self._now())
 
-    def _passes(self, reader: AnswerReader) -> bool:
-        """Whether nothing is to be done to a whole answer but to read its usage."""
-        head = reader.head
-        return not (head.is_stream or self._alias or reader.status in _BUSY or head.encoding != b"identity")
-
     def _pass(self, connection: EngineConnection, reader: AnswerReader) -> None:
-        """What `_head`, a `JsonPump` and `_complete` come to for an answer that came in one piece."""
+        """What `_head`, a `JsonPump` and `_complete` come to for a plain answer that came in one piece."""
         client, request, grant, body = self._client, self._request, self._grant, reader.take()
         assert grant is not None
         self.answered_at = self._now()
@@ -248,7 +242,7 @@ class Exchange(Trace):
         self._connection = None
         usage = usage_in(body) if status < 400 and len(body) <= MAX_JSON_BYTES else _NO_USAGE
         connection.release()
-        self._end(outcome_of(status, None), usage)
+        self._close(outcome_of(status, None), usage)
         client.end_body()
 
     def _head(self, reader: AnswerReader) -> None:
@@ -262,8 +256,7 @@ class Exchange(Trace):
         if head.encoding != b"identity":
             self._pump = InflatingPump(head.encoding, stream=head.is_stream)
         elif head.is_stream:
-            withhold = self._prepared is not None and self._prepared.withhold_usage
-            self._pump = SsePump(withhold_usage=withhold, alias=self._echo())
+            self._pump = SsePump(withhold_usage=self._prepared.withhold_usage, alias=self._echo())
             self.state = _HELD
         else:
             self._pump = JsonPump(self._echo() if self._alias and status < 400 else None)
@@ -294,9 +287,7 @@ class Exchange(Trace):
         if not self.is_stream:
             self._client.flush()
         rest = pump.end()
-        broke_off = (
-            not pump.whole and not pump.failed and self.status < 400 and self._request.api in STREAMING
-        )
+        broke_off = not (pump.whole or pump.failed) and self.status < 400 and self._request.api in STREAMING
         if self.state is _HELD:
             if broke_off and not pump.started:
                 self._connection = None
@@ -310,9 +301,8 @@ class Exchange(Trace):
         if rest:
             self._client.send_body(rest)
         if broke_off:
-            self._break(
-                "engine_truncated", Outcome.ENGINE_TRUNCATED, "ended its answer without the API's last event"
-            )
+            what = "ended its answer without the API's last event"
+            self._break("engine_truncated", Outcome.ENGINE_TRUNCATED, what)
             return
         self._client.send_end()
         self._close(outcome_of(self.status, pump.failed))
@@ -354,7 +344,7 @@ class Exchange(Trace):
         reader, head = connection.reader, connection.reader.head
         self.state = _RELAYING
         # Never sent again from here on: a long answer must not keep a prompt of megabytes.
-        self._taken = self._prepared = None
+        self._taken, self._prepared = None, _NOTHING_TO_SEND
         lines = head.lines + self.lines(self._request, grant)
         length = None
         if self.is_stream:
@@ -366,8 +356,7 @@ class Exchange(Trace):
     def _fail(self, outcome: Outcome, code: str, message: str, extra: list[Header] | None = None) -> None:
         """Answer with the gateway's own error; nothing has been sent yet."""
         api = self._request.api
-        self.code = code
-        self.status = status_of(code, api)
+        self.code, self.status = code, status_of(code, api)
         headers = [(b"x-request-id", self._request.id.encode()), *(extra or [])]
         if self._grant is not None:
             headers.append((b"x-gateway-engine", self._grant.engine.encode()))
@@ -396,13 +385,13 @@ class Exchange(Trace):
         if connection is not None:
             connection.abort()
 
-    def _close(self, outcome: Outcome) -> None:
-        if self.state is not _DONE:
-            self._end(outcome, self._pump.usage if self.status < 400 else _NO_USAGE)
-
-    def _end(self, outcome: Outcome, usage: Usage) -> None:
+    def _close(self, outcome: Outcome, usage: Usage | None = None) -> None:
+        if self.state is _DONE:
+            return
         self.state = _DONE
         request, relay = self._request, self._relay
+        if usage is None:
+            usage = self._pump.usage if self.status < 400 else _NO_USAGE
         if request.prompts > 1 or not self._tells_cached:
             # vLLM sums the prompts' tokens and reports one prompt's cached ones (seen on 0.32.0).
             usage = replace(usage, cached_tokens=None)
