@@ -50,3 +50,15 @@ def test_what_took_no_time_is_told_as_zero():
     assert lines_of(Trace(10.0), 0.0).endswith(
         b"x-gateway-queue-ms: 0.0\r\nserver-timing: queue;dur=0.0, connect;dur=0.0, ttfb;dur=0.0\r\n"
     )
+
+
+@given(st.floats(0, 1e4) | st.floats(0, 2e-4), st.floats(0, 1e4) | st.floats(0, 2e-4), st.floats(0, 1e4))
+def test_waits_are_told_in_tenths_of_a_millisecond(queue_s: float, connect_s: float, ttfb_s: float):
+    trace = Trace(1.0)
+    trace.connect_s, trace.sent_at, trace.answered_at = connect_s, 2.0, 2.0 + ttfb_s
+    queue, connect, ttfb = (f"{it * 1000:.1f}" for it in (queue_s, connect_s, trace.answered_at - 2.0))
+    assert lines_of(trace, queue_s).decode() == (
+        "x-request-id: r-1\r\nx-gateway-engine: a\r\nx-gateway-route: prefix\r\n"
+        f"x-gateway-predicted-cached-tokens: 48\r\nx-gateway-queue-ms: {queue}\r\n"
+        f"server-timing: queue;dur={queue}, connect;dur={connect}, ttfb;dur={ttfb}\r\n"
+    )
