@@ -83,16 +83,17 @@ class Exchange(Trace):
         relay, taken, engine = self._relay, self._taken, grant.engine
         assert taken is not None
         self._grant = grant
+        is_first = grant.attempt == 1
+        if is_first:
+            self.queue_s = grant.queue_s
         prepared = relay.dialect(engine).prepare(taken.call_for(grant.model) if taken.alias else taken.call)
         self._prepared = prepared
         self._tells_cached = prepared.tells_cached
         pool = self._pool = relay.pools[engine]
-        if grant.attempt == 1:
-            self.queue_s = grant.queue_s
-            # A retry never takes a kept connection: it would be the second to die of its age.
-            if (connection := pool.idle()) is not None:
-                self._send(connection)
-                return
+        # A retry never takes a kept connection: it would be the second to die of its age.
+        if is_first and (connection := pool.idle()) is not None:
+            self._send(connection)
+            return
         self.sent_at = None
         self.state = _CONNECTING
         pool.connect(self)
