@@ -87,8 +87,7 @@ class Exchange(Trace):
         if is_first:
             self.queue_s = grant.queue_s
         prepared = relay.dialect(engine).prepare(taken.call_for(grant.model) if taken.alias else taken.call)
-        self._prepared = prepared
-        self._tells_cached = prepared.tells_cached
+        self._prepared, self._tells_cached = prepared, prepared.tells_cached
         pool = self._pool = relay.pools[engine]
         # A retry never takes a kept connection: it would be the second to die of its age.
         if is_first and (connection := pool.idle()) is not None:
