@@ -175,12 +175,11 @@ class ClientConnection(asyncio.Protocol):
 
     def send_now(self, data: bytes) -> None:
         """`send_body` and `flush` of an answer whose head is out."""
-        if data and self._transport is not None:
-            if self._out:
-                self.send_body(data)
-                self.flush()
-            else:
-                self._transport.write(http1.chunk(data) if self._chunked else data)
+        if self._out or not data or self._transport is None:
+            self.send_body(data)
+            self.flush()
+        else:
+            self._transport.write(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
 
     def flush(self) -> None:
         out = self._out

@@ -17,11 +17,11 @@ from gateway.core.request import Grant, Outcome, Rejection, Usage
 from gateway.edge.state import State
 from gateway.edge.trace import Trace, outcome_of
 from gateway.edge.upstream import EngineConnection, Pool
+from gateway.wire.answers import AnswerReader
 from gateway.wire.errors import error_body, retry_headers, status_of
 from gateway.wire.inflate import InflatingPump
 from gateway.wire.paths import STREAMING
 from gateway.wire.pump import MAX_JSON_BYTES, JsonPump, SsePump, is_overload
-from gateway.wire.reader import AnswerReader
 from gateway.wire.usage import usage_in
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Exchange(Trace):
     _connection: EngineConnection | None = None
     _pool: Pool
     _pump: JsonPump | SsePump | InflatingPump = _NOTHING_READ
-    _is_flowing = False
+    is_heard = False
     _early = b""
     _connecting_at = 0.0
 
@@ -121,25 +121,16 @@ class Exchange(Trace):
             connection.release()
 
     def connect_failed(self, error: OSError) -> None:
-        if self.state is not _CONNECTING:
+        if self.state is not _CONNECTING or self._grant is None:
             return
-        assert self._grant is not None
         self._relay.suspect(self._grant.engine, self._pool, error)
         self.state = _WAITING
         self._relay.dispatcher.retry(self._request.key, reached=False)
 
     def answered(self, connection: EngineConnection) -> None:
-        reader = connection.reader
-        if self._is_flowing and not reader.complete:
-            # Most of all calls: one more event of a stream that has begun.
-            if data := reader.take():
-                client = self._client
-                client.send_now(self._pump.feed(data))
-                if not client.paused:
-                    self.deadline = self._now() + self._limits.idle_timeout_s
-            return
         if connection is not self._connection:
             return
+        reader = connection.reader
         is_news = self.state is _SENT and reader.status > 0
         if is_news:
             head = reader.head
@@ -151,7 +142,7 @@ class Exchange(Trace):
         if self.state is _RELAYING or self.state is _HELD:
             data = reader.take()
             if data and self.is_stream:
-                self._events(data)
+                self._events(data, connection)
             elif data and (out := self._pump.feed(data)):
                 self._client.send_body(out)
             if reader.complete and self._connection is connection:
@@ -161,11 +152,14 @@ class Exchange(Trace):
                     self._touch()
                 self._client.flush()
 
+    def flowed(self, piece: bytes) -> None:
+        self._client.send_now(self._pump.feed(piece))
+        self.is_heard = True
+
     def lost(self, connection: EngineConnection, error: Exception | None) -> None:
-        if connection is not self._connection:
+        if connection is not self._connection or self._grant is None:
             return
         self._connection = None
-        assert self._grant is not None
         self._relay.suspect(self._grant.engine, self._pool, None)
         if self.state is _RELAYING:
             what = "closed the connection before its answer ended"
@@ -190,6 +184,12 @@ class Exchange(Trace):
             self._touch()
 
     # From the clock
+
+    def heard(self, now: float) -> None:
+        """Events have come since the last sweep; to move the deadline for each would cost more."""
+        self.is_heard = False
+        if not self._client.paused:
+            self.deadline = now + self._limits.idle_timeout_s
 
     def expired(self) -> None:
         if self.state is _RELAYING and self._client.paused:
@@ -264,7 +264,7 @@ class Exchange(Trace):
             # Of one that is busy there is no other to try any more, whatever follows.
             self._send_head()
 
-    def _events(self, data: bytes) -> None:
+    def _events(self, data: bytes, connection: EngineConnection) -> None:
         pump = self._pump
         out = pump.feed(data)
         if self.state is _HELD and isinstance(pump, SsePump):
@@ -278,7 +278,7 @@ class Exchange(Trace):
         if pump.started and self.first_token_at is None:
             self.first_token_at = self._now()
             self._relay.dispatcher.first_token(self._request.key)
-            self._is_flowing = True
+            connection.flows = connection.reader.length is None
         if out:
             self._client.send_body(out)
 

@@ -284,6 +284,9 @@ class Relay:
         now = self.now()
         for client in [it for it in self._clients if it.deadline <= now and it.exchange is None]:
             client.expired()
+        for exchange in self._exchanges:
+            if exchange.is_heard:
+                exchange.heard(now)
         for exchange in [it for it in self._exchanges if it.deadline <= now]:
             exchange.expired()
         for keepalive in list(self._keepalives.values()):

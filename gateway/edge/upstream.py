@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 
 from gateway.core.call import Header, Prepared
 from gateway.wire import http1
+from gateway.wire.answers import AnswerReader
 from gateway.wire.heads import Heads
-from gateway.wire.reader import AnswerReader
 
 IDLE_S = 4.0
 """Idle connections are dropped before uvicorn (vLLM, SGLang) and cpp-httplib close theirs, after 5 s: a
@@ -34,18 +34,23 @@ class Attempt(Protocol):
 
     def answered(self, connection: "EngineConnection") -> None: ...
 
+    def flowed(self, piece: bytes) -> None:
+        """One more piece of a stream that has begun and goes on: most of all calls."""
+
     def lost(self, connection: "EngineConnection", error: Exception | None) -> None: ...
 
     def crashed(self, error: Exception) -> None: ...
 
 
 class EngineConnection(asyncio.Protocol):
-    """At most one attempt at a time. `all_written`: nothing of its request waits for the engine to read."""
+    """At most one attempt at a time. `all_written`: nothing of its request waits for the engine to read.
+    `flows` is the attempt's to set: a stream without a length has begun, of which it wants the pieces."""
 
     def __init__(self, pool: "Pool") -> None:
         self.reader = AnswerReader(pool.heads)
         self.all_written = True
         self.attempt: Attempt | None = None
+        self.flows = False
         self.idle_since = 0.0
         self._pool = pool
         self._tls = pool.tls is not None
@@ -94,14 +99,21 @@ class EngineConnection(asyncio.Protocol):
             # An answer nobody asked for: the connection cannot be trusted.
             self.abort()
             return
+        piece = None
         try:
-            self.reader.feed(data)
+            if self.flows:
+                piece = self.reader.more(data)
+            else:
+                self.reader.feed(data)
         except ValueError as error:
             self.attempt = None
             self.abort()
             attempt.lost(self, error)
             return
-        attempt.answered(self)
+        if piece is None:
+            attempt.answered(self)
+        else:
+            attempt.flowed(piece)
 
     def eof_received(self) -> None:
         """Over TLS only for its own farewell (close_notify): a plain end may be anybody's doing, and is no

@@ -1,22 +1,18 @@
-"""Whole requests and pieces of answers out of any split of bytes.
+"""Whole requests out of any split of bytes.
 
 Parsing is llhttp's (`httptools`), which refuses conflicting lengths, bare LF and bad chunk sizes.
 """
 
 from collections import deque
-from typing import Any
 
 import httptools
 from msgspec import Struct
 
 from gateway.core.call import Header
 from gateway.wire import http1
+from gateway.wire.collector import HEAD_LIMIT, MAX_HEAD_BYTES, Collector, HeadTooLarge
 from gateway.wire.errors import BadRequest
-from gateway.wire.heads import Form, Heads
 from gateway.wire.repeated import Repeated
-
-MAX_HEAD_BYTES = 64 * 1024
-MAX_HEADERS = 200
 
 
 class Head(Struct, kw_only=True):
@@ -41,60 +37,16 @@ class Incoming(Struct):
     body: bytes
 
 
-class _HeadTooLarge(Exception):
-    pass
-
-
 class _BadFraming(Exception):
     """What llhttp lets pass and another parser may read differently."""
-
-
-class _Surplus(Exception):
-    """An answer that nobody asked for, right behind the one that was."""
 
 
 _WRONG_VERSION = "Not a valid HTTP/1.1 request: its first line must end with HTTP/1.1 or HTTP/1.0."
 _WRONG_CODING = "Not a valid HTTP/1.1 request: its Transfer-Encoding must be chunked, once and alone."
 _WRONG_CODING_VERSION = "Not a valid HTTP/1.0 request: Transfer-Encoding needs HTTP/1.1."
-_HEAD_LIMIT = f"The head is larger than {MAX_HEAD_BYTES} bytes."
 
 
-class _Collector:
-    """What llhttp's callbacks for a head have in common."""
-
-    def __init__(self) -> None:
-        self.headers: list[Header] = []
-        self.in_head = False
-        self._head_bytes = 0
-        self._headers = 0
-        self._stalled_bytes = 0
-
-    def on_message_begin(self) -> None:
-        self.headers = []
-        self.in_head = True
-        self._head_bytes = self._headers = 0
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        self._stalled_bytes = 0
-        self._headers += 1
-        self._head_bytes += len(name) + len(value) + 4
-        if self._head_bytes > MAX_HEAD_BYTES:
-            raise _HeadTooLarge(_HEAD_LIMIT)
-        if self._headers > MAX_HEADERS:
-            raise _HeadTooLarge(f"The head has more than {MAX_HEADERS} headers.")
-        # Trailers are dropped (RFC 9110, section 6.5.1): a credential or a route must not come in by them.
-        if self.in_head:
-            self.headers.append((name.lower(), value))
-
-    def _parse(self, parser: Any, data: bytes) -> None:
-        """llhttp keeps a header to itself until its last byte is there, however long it gets."""
-        self._stalled_bytes += len(data)
-        parser.feed_data(data)
-        if self._stalled_bytes > MAX_HEAD_BYTES:
-            raise _HeadTooLarge(_HEAD_LIMIT)
-
-
-class RequestReader(_Collector):
+class RequestReader(Collector):
     """Feeds on a client's bytes. Whole requests stand in `ready`, in order.
 
     `refusal` is set for a body over `max_body_bytes` (as it was when the request began): its rest is read and
@@ -145,7 +97,7 @@ class RequestReader(_Collector):
             self._parse(self._parser, data)
         except httptools.HttpParserUpgrade as upgrade:
             self._stay(data[upgrade.args[0] :])
-        except _HeadTooLarge as error:
+        except HeadTooLarge as error:
             raise BadRequest(str(error), param="headers") from None
         except httptools.HttpParserCallbackError as error:
             raise BadRequest(str(error.__context__), param="headers") from None
@@ -183,7 +135,7 @@ class RequestReader(_Collector):
         self.url += url
         self._head_bytes += len(url)
         if self._head_bytes > MAX_HEAD_BYTES:
-            raise _HeadTooLarge(_HEAD_LIMIT)
+            raise HeadTooLarge(HEAD_LIMIT)
 
     def on_headers_complete(self) -> None:
         self.in_head = False
@@ -247,147 +199,3 @@ class RequestReader(_Collector):
                 f"The request body {size}; the limit is {self._limit_bytes} bytes (limits.max_body).",
                 code="body_too_large",
             )
-
-
-class AnswerReader(_Collector):
-    """Feeds on an engine's bytes, for one answer after another. After each `feed`: `status` is set once
-    the head is complete, `take` gives the body bytes that came, `complete` says that it was the last. Bytes
-    after that answer are dropped, and `keep_alive` is false then. With the status come `headers`, `head`,
-    which is what they tell, and `length`, the content-length as it was written.
-
-    A head of a form that llhttp has taken before (`heads.form`) is not given to it again, nor is the body
-    whose length it tells: llhttp then stands between two answers, where it was.
-    """
-
-    def __init__(self, heads: Heads | None = None) -> None:
-        super().__init__()
-        self.status = 0
-        self.complete = False
-        self.keep_alive = False
-        self.length: bytes | None = None
-        self._heads = heads or Heads()
-        self.head = self._heads.told([])
-        self._is_new = True
-        self._left = 0
-        self._pieces: list[bytes] = []
-        # Straight into the list: a method of ours would be one call more for each event.
-        self.on_body = self._pieces.append
-        self._parser = httptools.HttpResponseParser(self)
-        self._feed_parser = self._parser.feed_data
-
-    def feed(self, data: bytes) -> None:
-        """Raises `ValueError` for what is no HTTP/1.1 answer."""
-        is_new = self._is_new
-        if is_new:
-            self._is_new = not data
-            form = self._heads.form
-            if form is not None and (digits := form.shape.digits(data)) is not None:
-                self._begin(form, digits, data)
-                return
-        elif self._left:
-            self._count(data)
-            return
-        pieces = self._pieces
-        known = len(pieces)
-        try:
-            # As `_parse`, which would be one call more for each event.
-            self._stalled_bytes += len(data)
-            self._feed_parser(data)
-            if len(pieces) > known:
-                self._stalled_bytes = 0
-            elif self._stalled_bytes > MAX_HEAD_BYTES:
-                raise _HeadTooLarge(_HEAD_LIMIT)
-        except httptools.HttpParserUpgrade:
-            raise ValueError("the engine switched protocols") from None
-        except _HeadTooLarge as error:
-            raise ValueError(str(error)) from None
-        except httptools.HttpParserError as error:
-            if not self.complete:
-                cause = error.__context__ or f"the engine's answer is not valid HTTP/1.1: {error}"
-                raise ValueError(str(cause)) from None
-            self.keep_alive = False
-        else:
-            if is_new and self.length is not None and (self.keep_alive or self._stays()):
-                self._heads.learn(data, self.status, self.headers, sum(map(len, pieces[known:])))
-
-    def take(self) -> bytes:
-        pieces = self._pieces
-        data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-        pieces.clear()
-        return data
-
-    def eof(self) -> bool:
-        """The engine closed: whether that is how this answer says that it is complete."""
-        ends_so = (
-            self.status > 0
-            and self.length is None
-            and not http1.is_listed(self.headers, b"transfer-encoding", b"chunked")
-        )
-        self.complete = self.complete or ends_so
-        return self.complete
-
-    def reset(self) -> None:
-        """Ready for the next answer on the same connection."""
-        self._is_new = self.complete and self.keep_alive
-        self.status = 0
-        self.length = None
-        self.complete = self.keep_alive = False
-
-    def _stays(self) -> bool:
-        """Whether the connection is to stay after an answer that has begun; afterwards llhttp cannot tell."""
-        return not self.complete and bool(self._parser.should_keep_alive())
-
-    def _begin(self, form: Form, digits: bytes, data: bytes) -> None:
-        """`data` begins an answer of `form`, which is taken now."""
-        self._heads.misses = 0
-        self._stalled_bytes = 0
-        self.headers = headers = form.headers.copy()
-        headers[form.at] = (b"content-length", digits)
-        self.head = form.head
-        self.status = form.status
-        self.length = digits
-        self._left = left = int(digits)
-        body = data[form.shape.bytes + len(digits) :]
-        if left and len(body) == left:
-            self._left = 0
-            self._pieces.append(body)
-            self.complete = self.keep_alive = True
-        else:
-            self._count(body)
-
-    def _count(self, data: bytes) -> None:
-        """A piece of a body that ends when its length has come."""
-        left = self._left - len(data)
-        if left > 0:
-            self._left = left
-            if data:
-                self._pieces.append(data)
-            return
-        body = data[: self._left]
-        self._left = 0
-        if body:
-            self._pieces.append(body)
-        self.complete = self.keep_alive = True
-        if left < 0:
-            self.feed(data[left:])
-
-    def on_message_begin(self) -> None:
-        if self.complete:
-            raise _Surplus
-        self.headers = []
-        self.in_head = True
-        self._head_bytes = self._headers = 0
-
-    def on_headers_complete(self) -> None:
-        self.in_head = False
-        self._stalled_bytes = 0
-        status = self._parser.get_status_code()
-        if status >= 200:
-            self.status = status
-            self.head = self._heads.told(self.headers)
-            self.length = http1.header(self.headers, b"content-length")
-
-    def on_message_complete(self) -> None:
-        if self.status:
-            self.complete = True
-            self.keep_alive = self._parser.should_keep_alive()

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 from splits import cut_lists, in_sizes, pieces, ways
 
 from gateway.core.call import Header
-from gateway.wire.reader import MAX_HEAD_BYTES, AnswerReader
+from gateway.wire.answers import AnswerReader
+from gateway.wire.collector import MAX_HEAD_BYTES
 
 CHUNKED = b"transfer-encoding: chunked\r\n\r\n"
 BODIES = st.binary(max_size=300)
@@ -139,3 +140,48 @@ def test_an_answer_is_the_same_in_any_split(data: bytes, cuts: list[int]) -> Non
     assert whole[2]
     assert answer(pieces(data, cuts)) == whole
     assert answer(in_sizes(data, 1)) == whole
+
+
+@settings(deadline=None)
+@given(st.lists(st.binary(min_size=1, max_size=20), min_size=1, max_size=6), cut_lists, st.booleans())
+def test_the_pieces_of_a_stream_that_has_begun_are_the_same_by_either_way(
+    events: list[bytes], cuts: list[int], chunked: bool
+) -> None:
+    head = b"HTTP/1.1 200 OK\r\n" + (b"transfer-encoding: chunked\r\n\r\n" if chunked else b"\r\n")
+    bodies = [b"%x\r\n%b\r\n" % (len(it), it) if chunked else it for it in events]
+    data = b"".join(bodies) + (b"0\r\nx: trailer\r\n\r\n" if chunked else b"")
+    told = []
+    for parts in (pieces(data, cuts), in_sizes(data, 1), [*bodies, data[sum(map(len, bodies)) :]]):
+        reader, body = AnswerReader(), b""
+        reader.feed(head)
+        for part in filter(None, parts):
+            piece = reader.more(part)
+            body += reader.take() if piece is None else piece
+        told.append((body, reader.complete, reader.keep_alive))
+    assert told == [(b"".join(events), chunked, chunked)] * 3
+
+
+def test_what_is_no_chunk_breaks_a_stream_that_has_begun() -> None:
+    reader = AnswerReader()
+    reader.feed(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
+    assert reader.more(b"3\r\nabc\r\n") == b"abc"
+    with pytest.raises(ValueError, match="not valid HTTP"):
+        reader.more(b"xyz\r\n")
+
+
+def test_what_follows_a_streams_end_ends_the_connection_only() -> None:
+    reader = AnswerReader()
+    reader.feed(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
+    assert reader.more(b"3\r\nabc\r\n0\r\n\r\nHTTP/1.1 200 OK\r\n\r\n") is None
+    assert (reader.take(), reader.complete, reader.keep_alive) == (b"abc", True, False)
+
+
+def test_a_trailer_without_an_end_is_not_kept_for_ever() -> None:
+    reader = AnswerReader()
+    reader.feed(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
+    assert reader.more(b"3\r\nabc\r\n") == b"abc"
+    assert reader.more(b"0\r\nx: ") is None
+    for _ in range(MAX_HEAD_BYTES // 1000):
+        assert reader.more(b"y" * 1000) is None
+    with pytest.raises(ValueError, match="larger than"):
+        reader.more(b"y" * 1000)

@@ -7,9 +7,9 @@ from splits import in_sizes, pieces
 
 from gateway.core.call import Header
 from gateway.wire import http1
+from gateway.wire.answers import AnswerReader
+from gateway.wire.collector import MAX_HEAD_BYTES as MAX_STALLED_BYTES
 from gateway.wire.heads import Heads
-from gateway.wire.reader import MAX_HEAD_BYTES as MAX_STALLED_BYTES
-from gateway.wire.reader import AnswerReader
 
 OK = b"HTTP/1.1 200 OK\r\n"
 UVICORN = OK + b"date: Tue, 01 Dec 2026 10:55:%02d GMT\r\nserver: uvicorn\r\ncontent-length: %d\r\n\r\n"

@@ -10,11 +10,11 @@ from splits import cut_lists, in_sizes, pieces
 from streams import DELTA, DONE, ERROR, ROLE, STOP, USAGE
 
 from gateway.wire import opaque, sse
+from gateway.wire.answers import AnswerReader
 from gateway.wire.errors import BadRequest
 from gateway.wire.openai import read
 from gateway.wire.paths import APIS
 from gateway.wire.pump import JsonPump, SsePump
-from gateway.wire.reader import AnswerReader
 from gateway.wire.usage import look, merged
 
 KEYS = st.sampled_from([

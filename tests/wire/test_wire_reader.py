@@ -4,7 +4,8 @@ from hypothesis import strategies as st
 from reading import CHUNKED, HEAD, LIMIT, NO_BODY, only, read, refused
 from splits import cut_lists, in_sizes, pieces, ways
 
-from gateway.wire.reader import MAX_HEAD_BYTES, MAX_HEADERS, Head, Incoming, RequestReader
+from gateway.wire.collector import MAX_HEAD_BYTES, MAX_HEADERS
+from gateway.wire.reader import Head, Incoming, RequestReader
 
 
 def test_a_request_is_whole_after_its_last_byte() -> None:

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from reading import CHUNKED, HEAD, LIMIT
 from splits import cut_lists, pieces
 
+from gateway.wire.collector import MAX_HEAD_BYTES as MAX_STALLED_BYTES
 from gateway.wire.errors import BadRequest
-from gateway.wire.reader import MAX_HEAD_BYTES as MAX_STALLED_BYTES
 from gateway.wire.reader import Incoming, RequestReader
 from gateway.wire.repeated import MAX_HEAD_BYTES, Repeated
 
