@@ -41,10 +41,12 @@ SCENARIOS = {
 
 
 class Nowhere(asyncio.Transport):
-    """Takes everything at once."""
+    """Takes everything at once; `began` is how much of it began an answer of 200."""
 
-    def write(self, data: object) -> None:
-        pass
+    began = 0
+
+    def write(self, data: bytes) -> None:
+        self.began += data.startswith(b"HTTP/1.1 200 ")
 
     def writelines(self, data: object) -> None:
         pass
@@ -96,8 +98,9 @@ async def measure(scenario: str, seconds: float, log: TextIO) -> float:
     await gateway.start()
     pool = gateway._pools["e"]
     clients = [ClientConnection(gateway._relay) for _ in range(CONNECTIONS)]
+    nowhere = Nowhere()
     for client in clients:
-        client.connection_made(Nowhere())
+        client.connection_made(nowhere)
     engine_side = EngineConnection(pool)
     engine_side.connection_made(Nowhere())
     pool._all.add(engine_side)
@@ -109,7 +112,11 @@ async def measure(scenario: str, seconds: float, log: TextIO) -> float:
         "event": [answers.stream_head, *[answers.event] * EVENTS, answers.tail],
     }.get(scenario, [answers.chat])
 
+    asked = 0
+
     def run(count: int) -> None:
+        nonlocal asked
+        asked += count
         for number in range(count):
             engine_side.idle_since = sys.float_info.max
             pool._idle[:] = [engine_side]
@@ -120,6 +127,7 @@ async def measure(scenario: str, seconds: float, log: TextIO) -> float:
     cost_us = _least_us(run, seconds)
     finished = gateway.dispatcher.snapshot()
     assert not finished.running, "requests were left running"
+    assert nowhere.began == asked, f"{asked} requests, {nowhere.began} answers"
     return cost_us / (EVENTS if scenario == "event" else 1)
 
 

@@ -144,6 +144,7 @@ class EngineConnection(asyncio.Protocol):
     def release(self) -> None:
         """The answer is complete: back to the pool, if the engine keeps the connection."""
         self.attempt = None
+        self.flows = False
         reader, transport = self.reader, self._transport
         # An engine that answered without reading the request to its end may never read the next one.
         keep = reader.keep_alive and self.all_written and transport is not None and not transport.is_closing()

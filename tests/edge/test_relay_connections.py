@@ -224,3 +224,33 @@ async def test_connections_beyond_the_limit_are_refused_and_counted(tmp_path, en
                     return False
 
         await until(again)
+
+
+async def test_streams_and_answers_that_share_a_connection_to_the_engine_are_each_whole(
+    tmp_path, engine, monkeypatch
+):
+    monkeypatch.setattr("gateway.edge.upstream.SETTLE_S", 0.0)
+    chunks = [chunk(event(text)) for text in "abcd"] + [chunk(event("e", "stop") + DONE)]
+
+    async def paced(call):
+        if b'"stream": true' not in call.body:
+            await echo(call)
+            return
+        call.write(stream_head())
+        for part in (*chunks, END):
+            # Each on its own, as tokens come.
+            await asyncio.sleep(0.01)
+            call.write(part)
+
+    engine.handler = paced
+    wanted = b"".join(event(text) for text in "abcd") + event("e", "stop") + DONE
+    async with running(tmp_path, [engine.entry(name="a")]) as gateway, connect(gateway) as client:
+        before = engine.accepted
+        for stream in (True, True, False, True, True, False, False, True):
+            client.send(request(chat("x", model="m", stream=stream)))
+            answer = await client.answer()
+            assert answer.ended
+            assert answer.headers["x-gateway-engine"] == "a"
+            assert (answer.body == wanted) if stream else (text_of(answer) == "x")
+        # The first stream's connection is kept to see whether the engine keeps it.
+        assert engine.accepted - before <= 3
