@@ -101,15 +101,9 @@ class Recency:
 
     def renew(self, branch: Branch) -> None:
         """Make a branch, new or known, but not the newest, the newest."""
-        ends, newer = self.ends, branch.newer
-        if newer is not branch:
-            if branch is self.edge:
-                self.edge = newer
-            older = branch.older
-            older.newer, newer.older = newer, older
-        newest = ends.older
-        branch.older, branch.newer = newest, ends
-        newest.newer = ends.older = branch
+        if branch.newer is not branch:
+            self.remove(branch)
+        self._insert(branch, self.ends)
 
     def remove(self, branch: Branch) -> None:
         if branch is self.edge:

@@ -23,8 +23,7 @@ VARIES = 0.5
 
 class Span(Struct):
     """A stretch of a chain between two depths at which its length is known, or was estimated when the later
-    one became known. `sure` is the deepest known at its start; `last` the hash of its last block: a chain
-    that shares some of the stretch has all of it if it has that one at `end`."""
+    one became known. `sure` is the deepest known at its start; `last` the hash of its last block."""
 
     start: int
     start_tokens: float
@@ -32,6 +31,10 @@ class Span(Struct):
     end: int
     end_tokens: float
     last: int
+
+    def is_passed_by(self, blocks: Sequence[int]) -> bool:
+        """Whether `blocks`, which share some of it, hold all of it."""
+        return self.end <= len(blocks) and blocks[self.end - 1] == self.last
 
     def tokens_at(self, depth: int) -> float:
         start, start_tokens = self.start, self.start_tokens
@@ -71,7 +74,7 @@ class Lengths:
         if span is not None and span.end == end and span.end_tokens == tokens and blocks[-1] == span.last:
             return True
         stride, start, start_tokens, sure_tokens = ruler.deepest, 0, 0.0, 0.0
-        if span is not None and span.end <= end and blocks[span.end - 1] == span.last:
+        if span is not None and span.is_passed_by(blocks):
             if span.end == end:
                 # Another template, or a reload with another tokenizer: what was said last holds.
                 span.end_tokens = max(tokens, span.start_tokens)
@@ -140,30 +143,23 @@ class Ruler(Struct, eq=False, gc=False):
 
     def tokens_at(self, depth: int) -> float:
         """Of the first `depth` blocks, as well as it is known."""
-        span = self.last
-        if span is not None and depth < self.deepest * STRIDE:
-            span = self._span_at(depth)
-        return self.tokens_by(span, depth)
+        return self.tokens_by(self._span_at(depth), depth)
 
     def tokens_by(self, span: Span | None, depth: int) -> float:
         """`span` is the one that tells of this depth: `last`, of all blocks."""
         if span is None:
             return depth * self.usual_tokens
-        blocks, start, end, tokens = self.blocks, span.start, span.end, span.start_tokens
-        known = end if end <= len(blocks) and blocks[end - 1] == span.last else self.deepest * STRIDE
+        known = span.end if span.is_passed_by(self.blocks) else self.deepest * STRIDE
         if depth <= known:
-            return tokens + (depth - start) / (end - start) * (span.end_tokens - tokens)
-        tokens += (known - start) / (end - start) * (span.end_tokens - tokens)
-        return tokens + (depth - known) * tokens / known
+            return span.tokens_at(depth)
+        return _extended(span.tokens_at(known), known, depth)
 
     def may_have(self, depth: int, cached_tokens: int, unit_tokens: int) -> bool:
         """Whether an engine that reports `cached_tokens` may have had the first `depth` blocks: those of
         `depths`, for one depth and at once."""
         if depth <= 0:
             return True
-        span, most = self.last, cached_tokens + unit_tokens
-        if span is not None and depth < self.deepest * STRIDE:
-            span = self._span_at(depth)
+        span, most = self._span_at(depth), cached_tokens + unit_tokens
         # What it is at least is no more than the greater of what it is estimated at and what is sure.
         if (span is None or span.sure_tokens < most) and self.tokens_by(span, depth) < most - _ROUNDING:
             return True
@@ -179,31 +175,27 @@ class Ruler(Struct, eq=False, gc=False):
 
     def _at(self, depth: int) -> tuple[float, float, float]:
         """Tokens of the first `depth` blocks: as estimated, at least, at most."""
-        span = self.last
-        if span is not None and depth < self.deepest * STRIDE:
-            span = self._span_at(depth)
+        span = self._span_at(depth)
         if span is None:
             return _within(depth * self.usual_tokens, 0.0)
-        blocks, end = self.blocks, span.end
-        is_passed = end <= len(blocks) and blocks[end - 1] == span.last
+        is_passed = span.is_passed_by(self.blocks)
         # How much of it the span tells; what is deeper is extended from there.
-        known = end if is_passed else self.deepest * STRIDE
+        known = span.end if is_passed else self.deepest * STRIDE
         if known < depth:
             tokens = span.tokens_at(known)
             sure_tokens = tokens if is_passed else span.sure_tokens
             return _within(_extended(tokens, known, depth), sure_tokens)
-        start, start_tokens, end_tokens = span.start, span.start_tokens, span.end_tokens
-        estimate = start_tokens + (depth - start) / (end - start) * (end_tokens - start_tokens)
-        sure_tokens = span.sure_tokens
-        least = sure_tokens + _LEAST * (estimate - sure_tokens)
-        most = sure_tokens + _MOST * (estimate - sure_tokens)
+        estimate, least, most = _within(span.tokens_at(depth), span.sure_tokens)
         if not is_passed:
             return estimate, least, most
-        rest = end_tokens - estimate
-        return estimate, max(least, end_tokens - _MOST * rest), min(most, end_tokens - _LEAST * rest)
+        rest = span.end_tokens - estimate
+        least = max(least, span.end_tokens - _MOST * rest)
+        return estimate, least, min(most, span.end_tokens - _LEAST * rest)
 
     def _span_at(self, depth: int) -> Span | None:
-        """That which tells of a depth before the deepest mark; from there on it is `last`."""
+        """That which tells of a depth: from the deepest mark on it is `last`."""
+        if self.last is None or depth >= self.deepest * STRIDE:
+            return self.last
         span = self._span(-(-depth // STRIDE))
         if span is not None and depth <= span.start:
             span = self._span(depth // STRIDE)

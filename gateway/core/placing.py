@@ -45,6 +45,8 @@ class Placing:
         self._watch_all()
 
     def entry(self, request: Request, turn: int, now: float = 0.0) -> Entry:
+        if not request.pool:
+            return Entry(request, turn, now, (request.model,))
         made = Entry(request, turn, now, request.models)
         kept = self._affinity.model_of(request)
         if kept is not None:
@@ -287,7 +289,7 @@ class Placing:
             self._sole.clear()
             served = {models: list(self._takers(models)) for models in self._columns}
             self._columns = {
-                models: Columns(takers, self._index.versioned) for models, takers in served.items() if takers
+                models: Columns(takers, versioned) for models, takers in served.items() if takers
             }
 
     def _row(self, entry: Entry, columns: Columns) -> Row:
@@ -296,16 +298,11 @@ class Placing:
             count = len(columns.takers)
             row = entry.row = Row(columns, [0] * count, [0] * count, [0] * count, [-1] * count)
         if row.versions != columns.versions:
-            is_new = not entry.seen
             prompts: dict[str, Prompt] = {}
             for place, version in enumerate(columns.versions):
                 if version != row.versions[place]:
                     engine, model = columns.takers[place]
-                    if is_new and model in prompts:
-                        seen = self._index.match(engine, prompts[model], version)
-                        entry.seen[engine.name] = seen
-                    else:
-                        seen = self._see(entry, engine, model, version, prompts)
+                    seen = self._see(entry, engine, model, version, prompts)
                     row.resident[place] = seen.resident_tokens
                     row.matched[place] = matched = seen.resident_tokens + seen.pending_tokens
                     row.tokens[place] = seen.prompt_tokens - matched

@@ -207,19 +207,14 @@ class PooledCache:
         if branch is None or depth != len(blocks) or branch.start + len(branch.blocks) != depth:
             branch = self._fit(blocks, depth, branch, key)
         recency = self._recency
-        ends, stamp, now = recency.ends, recency.stamp, recency.now
         it: Branch | None = branch
         while it is not None:
             if it.ghosts or it.owners is not None:
                 self._compute(it, key)
             marks.append((it.start, it.stamp))
-            stamp += 1
-            it.stamp, it.used_s = stamp, now
-            if it.newer is not ends:
-                recency.renew(it)
+            recency.touch(it)
             it = it.parent
-        recency.stamp = stamp
-        if recency.edge is ends:
+        if recency.edge is recency.ends:
             recency.edge = branch
         return branch
 

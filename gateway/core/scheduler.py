@@ -66,11 +66,8 @@ class Scheduler:
         """A new request: granted, queued (no decision yet) or rejected."""
         if self._closed:
             return self._refuse(request.key, Reason.SHUTTING_DOWN, "The gateway is shutting down. Retry.")
-        self._turn = turn = self._turn + 1
-        if request.pool:
-            entry = self._placing.entry(request, turn, now)
-        else:
-            entry = Entry(request, turn, now, (request.model,))
+        self._turn += 1
+        entry = self._placing.entry(request, self._turn, now)
         if self._returns.watched:
             self._returns.arrived(request.blocks, now)
         self._swaps.turns.arrived(request.blocks, now)
@@ -99,7 +96,7 @@ class Scheduler:
         if entry is not None and entry.engine is not None:
             engine = entry.engine
             engine.first_token(key, now)
-            if self.engines.get(engine.name) is engine:
+            if self.fleet.has(engine):
                 self.index.confirm(engine.name, key, now)
 
     def retry(self, key: int, now: float, *, reached: bool) -> Step:
@@ -144,7 +141,7 @@ class Scheduler:
         if grant is None or engine is None:
             self._pairing.take(key)
             return self._step(self._pair(now))
-        if self.engines.get(engine.name) is not engine:
+        if not self.fleet.has(engine):
             self._release(entry, now)
             return self._step(self._pair(now))
         # First, since what an engine said must not be able to keep its slot.
@@ -350,7 +347,7 @@ class Scheduler:
         assert engine is not None
         entry.grant = entry.engine = None
         lease = engine.release(key, now)
-        if self.engines.get(engine.name) is engine:
+        if self.fleet.has(engine):
             self._want[engine.name] -= lease.width
             self.index.end(engine.name, key, now)
         else:

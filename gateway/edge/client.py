@@ -73,10 +73,6 @@ class ClientConnection(asyncio.Protocol):
             return
         if self._incoming is not None or self.paused:
             self._keep(data)
-        elif (again := self._reader.again(data)) is not None and not self._closing:
-            self._serve(again)
-            if self._incoming is None:
-                self._next()
         else:
             self._feed(data)
 
@@ -179,7 +175,7 @@ class ClientConnection(asyncio.Protocol):
             self.send_body(data)
             self.flush()
         else:
-            self._transport.write(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
+            self._transport.write(http1.chunk(data) if self._chunked else data)
 
     def flush(self) -> None:
         out = self._out

@@ -22,14 +22,13 @@ from gateway.wire.errors import error_body, retry_headers, status_of
 from gateway.wire.inflate import InflatingPump
 from gateway.wire.paths import STREAMING
 from gateway.wire.pump import MAX_JSON_BYTES, JsonPump, SsePump, is_overload
-from gateway.wire.usage import usage_in
+from gateway.wire.usage import UNKNOWN, usage_in
 
 if TYPE_CHECKING:
     from gateway.edge.intake import Taken
     from gateway.edge.keepalive import Receiver
     from gateway.edge.relay import Relay
 
-_NO_USAGE = Usage()
 _NOTHING_TO_SEND = Prepared(path="", headers=(), body=b"")
 _BUSY = (429, 503)
 _NOTHING_READ = JsonPump()
@@ -185,11 +184,10 @@ class Exchange(Trace):
 
     # From the clock
 
-    def heard(self, now: float) -> None:
+    def heard(self) -> None:
         """Events have come since the last sweep; to move the deadline for each would cost more."""
         self.is_heard = False
-        if not self._client.paused:
-            self.deadline = now + self._limits.idle_timeout_s
+        self._touch()
 
     def expired(self) -> None:
         if self.state is _RELAYING and self._client.paused:
@@ -240,7 +238,7 @@ class Exchange(Trace):
         client.send_body(body)
         client.send_end()
         self._connection = None
-        usage = usage_in(body) if status < 400 and len(body) <= MAX_JSON_BYTES else _NO_USAGE
+        usage = usage_in(body) if status < 400 and len(body) <= MAX_JSON_BYTES else UNKNOWN
         connection.release()
         self._close(outcome_of(status, None), usage)
         client.end_body()
@@ -391,7 +389,7 @@ class Exchange(Trace):
         self.state = _DONE
         request, relay = self._request, self._relay
         if usage is None:
-            usage = self._pump.usage if self.status < 400 else _NO_USAGE
+            usage = self._pump.usage if self.status < 400 else UNKNOWN
         if request.prompts > 1 or not self._tells_cached:
             # vLLM sums the prompts' tokens and reports one prompt's cached ones (seen on 0.32.0).
             usage = replace(usage, cached_tokens=None)

@@ -286,7 +286,7 @@ class Relay:
             client.expired()
         for exchange in self._exchanges:
             if exchange.is_heard:
-                exchange.heard(now)
+                exchange.heard()
         for exchange in [it for it in self._exchanges if it.deadline <= now]:
             exchange.expired()
         for keepalive in list(self._keepalives.values()):

@@ -145,14 +145,13 @@ class EngineConnection(asyncio.Protocol):
         """The answer is complete: back to the pool, if the engine keeps the connection."""
         self.attempt = None
         self.flows = False
-        reader, transport = self.reader, self._transport
+        reader = self.reader
         # An engine that answered without reading the request to its end may never read the next one.
-        keep = reader.keep_alive and self.all_written and transport is not None and not transport.is_closing()
+        keep = reader.keep_alive and self.all_written and self.usable
         streamed = reader.head.is_stream
         reader.reset()
         if keep:
-            if self._is_paused:
-                self.resume_reading()
+            self.resume_reading()
             self._pool.keep(self, streamed)
         else:
             self.abort()
@@ -218,10 +217,8 @@ class Pool:
         oldest = self._loop.time() - IDLE_S if idle else 0.0
         while idle:
             connection = idle.pop()
-            if connection.idle_since >= oldest:
-                transport = connection._transport
-                if transport is not None and not transport.is_closing():
-                    return connection
+            if connection.idle_since >= oldest and connection.usable:
+                return connection
             connection.abort()
         return None
 

@@ -135,14 +135,8 @@ class AnswerReader(Collector):
         self.head = form.head
         self.status = form.status
         self.length = digits
-        self._left = left = int(digits)
-        body = data[form.shape.bytes + len(digits) :]
-        if left and len(body) == left:
-            self._left = 0
-            self._pieces.append(body)
-            self.complete = self.keep_alive = True
-        else:
-            self._count(body)
+        self._left = int(digits)
+        self._count(data[form.shape.bytes + len(digits) :])
 
     def _count(self, data: bytes) -> None:
         """A piece of a body that ends when its length has come."""

@@ -20,9 +20,8 @@ _MESSAGE, _FIELD, _TOOLS, _CALL = "\x1e", "\x1f", "\x1dtools", "\x1dcall"
 _SYSTEM_ROLES = ("system", "developer")
 _NO_PROMPT_FIELDS = frozenset(("role", "content", "tool_calls", "tool_call_id", "id", "function_call"))
 _HEAD_FIELDS = ("chat_template_kwargs", "reasoning_effort", "documents", "chat_template")
-_SPECIAL_FIELDS = frozenset(
-    (*_HEAD_FIELDS, "tools", "functions", "stream_options", "cache_salt", "n", "prompt_cache_key", "metadata")
-)
+_RENDERED_FIELDS = frozenset((*_HEAD_FIELDS, "tools", "functions"))
+_OPTION_FIELDS = frozenset(("stream_options", "cache_salt", "n", "prompt_cache_key", "metadata"))
 _MAX_WIDTH = 100_000
 
 
@@ -45,41 +44,30 @@ class Ask(Struct, frozen=True, kw_only=True):
 def read(api: str, body: bytes) -> Ask:
     """Parse `body` for `api` (see `wire.paths`). Raises `BadRequest`."""
     data = parse_object(body)
-    # One look for all that most bodies lack.
-    is_plain = _SPECIAL_FIELDS.isdisjoint(data)
     reader = _READERS.get(api)
     try:
-        prompt = _NO_PROMPT if reader is None else reader(data, is_plain)
+        canonical, total_bytes, count, token_ids = _NO_PROMPT if reader is None else reader(data)
     except RecursionError:
         raise BadRequest("The request body is nested too deeply to be read.") from None
-    canonical, total_bytes, count, token_ids = prompt
-    model, stream = data.get("model"), data.get("stream") is True
-    if type(model) is not str:
-        model = model_of(data)
-    width = 0 if api in _NO_SLOT else min(_MAX_WIDTH, count)
-    if is_plain:
-        return Ask(
-            model=model,
-            canonical=canonical,
-            prompt_bytes=total_bytes,
-            width=width,
-            prompts=count,
-            stream=stream,
-            token_ids=token_ids,
-        )
-    options, salt, n = data.get("stream_options"), data.get("cache_salt"), data.get("n")
-    include = options.get("include_usage") if isinstance(options, dict) else None
+    include, choices, session = None, 1, ""
+    salt: Any = ""
+    # One look for all that most bodies lack.
+    if not _OPTION_FIELDS.isdisjoint(data):
+        options, salt, n = data.get("stream_options"), data.get("cache_salt"), data.get("n")
+        include = options.get("include_usage") if isinstance(options, dict) else None
+        choices = 1 if n is None else _choices(n)
+        session = _session(data)
     return Ask(
-        model=model,
+        model=model_of(data),
         canonical=canonical,
         prompt_bytes=total_bytes,
-        width=min(_MAX_WIDTH, width * (1 if n is None else _choices(n))),
+        width=0 if api in _NO_SLOT else min(_MAX_WIDTH, count * choices),
         prompts=count,
         salt=salt if isinstance(salt, str) else "",
-        stream=stream,
+        stream=data.get("stream") is True,
         include_usage=include if isinstance(include, bool) else None,
         token_ids=token_ids,
-        session=_session(data),
+        session=session,
     )
 
 
@@ -89,16 +77,16 @@ _Prompt = tuple[bytes, int, int, bool]
 _NO_PROMPT: _Prompt = (b"", 0, 1, False)
 
 
-def _chat(data: Mapping[str, Any], is_plain: bool) -> _Prompt:
-    canonical = chat_canonical(data, is_plain)
+def _chat(data: Mapping[str, Any]) -> _Prompt:
+    canonical = chat_canonical(data)
     return canonical, len(canonical), 1, False
 
 
-def chat_canonical(data: Mapping[str, Any], is_plain: bool = False) -> bytes:
-    """The canonical prompt of a chat body; `is_plain`: it has none of the `_SPECIAL_FIELDS`."""
+def chat_canonical(data: Mapping[str, Any]) -> bytes:
+    """The canonical prompt of a chat body."""
     messages, tools = data.get("messages"), None
     parts: list[str] = []
-    if not is_plain:
+    if not _RENDERED_FIELDS.isdisjoint(data):
         parts += [f"{_FIELD}{it}{compact(data[it])}" for it in _HEAD_FIELDS if data.get(it) is not None]
         tools = data.get("tools") or data.get("functions")
     for item in messages if isinstance(messages, list) else ():
@@ -108,22 +96,16 @@ def chat_canonical(data: Mapping[str, Any], is_plain: bool = False) -> bytes:
         _message(item, parts)
     if tools:
         parts += (_TOOLS, compact(tools))
-    return "".join(parts).encode("utf-8", "surrogatepass")
+    return _utf8("".join(parts))
 
 
 def _message(item: Any, parts: list[str]) -> None:
-    if type(item) is not dict:
+    if not isinstance(item, dict):
         parts += (_MESSAGE, compact(item))
         return
-    content, role = item.get("content"), item.get("role")
-    if type(content) is str and type(role) is str:
-        parts += (_MESSAGE, role, _FIELD, content)
-        if len(item) > 2:
-            _extras(item, parts)
-        return
+    content, role = item.get("content"), item.get("role", "")
     if not isinstance(content, str):
         content = "" if content is None else _content(content)
-    role = item.get("role", "")
     parts += (_MESSAGE, role if isinstance(role, str) else str(role), _FIELD, content)
     if len(item) > ("role" in item) + ("content" in item):
         _extras(item, parts)
@@ -159,8 +141,7 @@ def _extras(item: Mapping[str, Any], parts: list[str]) -> None:
         parts += (_CALL, compact(item["function_call"]))
 
 
-def _completion(data: Mapping[str, Any], is_plain: bool) -> _Prompt:
-    del is_plain
+def _completion(data: Mapping[str, Any]) -> _Prompt:
     prompt = data.get("prompt")
     if not isinstance(prompt, list) or int in map(type, prompt):
         return _one(prompt)
@@ -194,15 +175,13 @@ def _is_ids(prompt: list[Any]) -> bool:
     return set(map(type, prompt)) == {int}
 
 
-def _embedding(data: Mapping[str, Any], is_plain: bool) -> _Prompt:
-    del is_plain
+def _embedding(data: Mapping[str, Any]) -> _Prompt:
     given = data.get("input")
     count = len(given) if isinstance(given, list) and given and not _is_ids(given) else 1
     return b"", 0, count, False
 
 
-def _documents(data: Mapping[str, Any], is_plain: bool) -> _Prompt:
-    del is_plain
+def _documents(data: Mapping[str, Any]) -> _Prompt:
     given = data.get("documents", data.get("text_2"))
     return b"", 0, len(given) if isinstance(given, list) and given else 1, False
 
@@ -229,7 +208,7 @@ def _utf8(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
-_READERS: dict[str, Callable[[Mapping[str, Any], bool], _Prompt]] = {
+_READERS: dict[str, Callable[[Mapping[str, Any]], _Prompt]] = {
     "chat": _chat,
     "completions": _completion,
     "embeddings": _embedding,

@@ -11,7 +11,7 @@ import re
 from gateway.wire import sse
 from gateway.wire.body import compact
 from gateway.wire.errors import error_event
-from gateway.wire.usage import UNKNOWN, look, merged
+from gateway.wire.usage import UNKNOWN, look, merged, usage_in
 
 MAX_HELD_BYTES = 1024 * 1024
 """A longer event goes out in pieces, unread: forwarding must not depend on an event's size
@@ -92,8 +92,7 @@ class JsonPump:
         if not self._readable:
             return b""
         body = b"".join(self._pieces)
-        seen = look(body)
-        self.usage = seen.usage or UNKNOWN
+        self.usage = usage_in(body)
         return self._rename(body) if self._rename else b""
 
 

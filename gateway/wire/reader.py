@@ -70,7 +70,7 @@ class RequestReader(Collector):
         self._repeated: Repeated[Head] = Repeated()
         self._parser = httptools.HttpRequestParser(self)
 
-    def again(self, data: bytes) -> Incoming | None:
+    def _again(self, data: bytes) -> Incoming | None:
         """The request in `data`, if that is one whole request with the head of the last one, and none is
         being read. llhttp has read that head before, and is between two requests."""
         repeated = self._repeated
@@ -83,7 +83,7 @@ class RequestReader(Collector):
         """Raises `BadRequest` for what is no HTTP/1.1; the connection cannot go on after that."""
         if self._over:
             return
-        if (again := self.again(data)) is not None:
+        if (again := self._again(data)) is not None:
             self.ready.append(again)
             return
         fresh = not self.reading
