@@ -4,6 +4,7 @@ Pure and synchronous: every call brings the time, in seconds from any origin, ne
 """
 
 import math
+import random
 from collections import deque
 from collections.abc import Iterator
 
@@ -13,6 +14,7 @@ from gateway.sim.cache import BlockPool, Cache, Holding, SlotPrefixes
 from gateway.sim.work import Counts, Event, Job, Phase, Sequence, SlotView, Work
 
 KINDS = ("vllm", "sglang", "llamacpp")
+BATCHINGS = ("continuous", "static")
 # The engines' own defaults: vLLM's block is 16 tokens, SGLang's page is 1.
 BLOCK_TOKENS = {"vllm": 16, "sglang": 1, "llamacpp": 1}
 # Seen on live engines after a client left: vLLM 0.32 counts the request for 0.4 s in a prefill and 0.1 s
@@ -35,6 +37,10 @@ class SimModel:
     `step_prefill_tokens` of waiting prompts in order of arrival, and one token for each answer; its time is
     the sum of both, so a long prompt slows the answers that run beside it (chunked prefill).
     Whatever finds no room waits in order of arrival, silently and without limit, as in all these engines.
+
+    With `batching` "static" it admits only while nothing runs, as many as there are slots, and then nothing
+    before the longest of them has ended. `jitter`, from 0 to below 1, makes each step take between 1 - jitter
+    and 1 + jitter times as long, drawn evenly from `seed`.
     """
 
     def __init__(
@@ -46,6 +52,9 @@ class SimModel:
         decode_rate: float,
         kind: str,
         step_prefill_tokens: int = 2048,
+        batching: str = "continuous",
+        jitter: float = 0.0,
+        seed: int = 0,
     ) -> None:
         self.slots = slots
         self.kv_tokens = kv_tokens
@@ -56,6 +65,9 @@ class SimModel:
         self._prefill_rate = prefill_rate
         self._decode_rate = decode_rate
         self._step_prefill_tokens = step_prefill_tokens
+        self._is_static = batching == "static"
+        self._jitter = jitter
+        self._random = random.Random(seed)  # noqa: S311 - nothing secret
         self._cache: Cache = (
             SlotPrefixes(slots, kv_tokens) if kind == "llamacpp" else BlockPool(kv_tokens, BLOCK_TOKENS[kind])
         )
@@ -158,6 +170,8 @@ class SimModel:
         self._now = max(self._now, now)
 
     def _admit(self, now: float) -> None:
+        if self._is_static and self._running:
+            return
         while self._queue:
             job = self._queue[0]
             # A request wider than the engine takes every slot and comes back for the rest.
@@ -208,8 +222,9 @@ class SimModel:
         decoders = [seq for seq in self._running if seq.can_decode(now)]
         if not chunks and not decoders:
             return
-        prefill_s = (self._step_prefill_tokens - budget) / self._prefill_rate
-        decode_s = 1 / self._decode_rate if decoders else 0.0
+        pace = self._random.uniform(1 - self._jitter, 1 + self._jitter) if self._jitter else 1.0
+        prefill_s = (self._step_prefill_tokens - budget) / self._prefill_rate * pace
+        decode_s = 1 / self._decode_rate * pace if decoders else 0.0
         self.counts.prefill_s += prefill_s
         self.counts.decode_s += decode_s
         self._step = _Step(now, now + prefill_s + decode_s, chunks, decoders)

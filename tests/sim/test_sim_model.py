@@ -1,12 +1,14 @@
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.sim.model import SimModel
+from gateway.sim.model import BATCHINGS, SimModel
 from gateway.sim.work import Event, Job, Work
 
 
-def model(kind: str = "vllm", *, slots: int = 2, kv_tokens: int = 4096, **more: int) -> SimModel:
+def model(kind: str = "vllm", *, slots: int = 2, kv_tokens: int = 4096, **more: Any) -> SimModel:
     # 100 prompt tokens take 0.1 s, one answer token takes 0.1 s.
     return SimModel(slots=slots, kv_tokens=kv_tokens, prefill_rate=1000, decode_rate=10, kind=kind, **more)
 
@@ -282,6 +284,65 @@ def test_a_stall_for_good_leaves_nothing_to_wait_for():
     assert (sim.next_deadline(), sim.running) == (None, 1)
 
 
+def test_a_static_batch_takes_nobody_before_its_longest_has_ended():
+    sim = model(batching="static")
+    first = sim.submit(work(prompt(100, 1), out=2), now=0.0)
+    short = sim.submit(work(prompt(100, 2), out=1), now=0.0)
+    long = sim.submit(work(prompt(100, 3), out=3), now=0.05)
+    last = sim.submit(work(prompt(100, 4), out=1), now=0.05)
+    assert (sim.running, sim.waiting) == (1, 3)
+    # Both of the batch send their first token after 0.2 s of prefill, and each ends on its own.
+    assert seen(sim.advance(0.41), short) == [(0, 1, True)]
+    assert (sim.running, sim.waiting) == (1, 1)
+    run_out(sim)
+    assert (short.started_at, short.finished_at) == pytest.approx((0.2, 0.4))
+    assert (long.started_at, long.finished_at) == pytest.approx((0.2, 0.6))
+    assert (first.finished_at, last.started_at) == pytest.approx((0.2, 0.6))
+    assert (sim.counts.deferred_total, sim.counts.max_running) == (3, 2)
+
+
+def test_a_static_batch_ends_when_the_slot_of_a_client_that_left_is_free():
+    sim = model(batching="static")
+    job = sim.submit(work(prompt(100, 1), out=50), now=0.0)
+    after = sim.submit(work(prompt(100, 2)), now=0.0)
+    sim.cancel(job, now=1.0)
+    run_out(sim)
+    assert after.started_at == pytest.approx(1.1)
+
+
+def test_a_static_engine_takes_what_is_wider_than_it_in_several_batches():
+    sim = model(batching="static")
+    job = sim.submit(work(prompt(100, 1), out=1, n=3), now=0.0)
+    after = sim.submit(work(prompt(100, 2), out=1), now=0.0)
+    run_out(sim)
+    # The third answer runs beside `after`: 100 tokens, and 4 that no block of the first two answers holds.
+    assert job.finished_at == pytest.approx(0.204)
+    assert after.started_at == pytest.approx(0.1)
+
+
+def test_jitter_changes_each_step_by_its_share_at_most_and_nothing_on_average():
+    sim = model(jitter=0.5, seed=7)
+    job = sim.submit(work(prompt(100), out=401), now=0.0)
+    times = []
+    while (due := sim.next_deadline()) is not None:
+        times += [due] * len(sim.advance(due))
+    steps_s = [after - before for before, after in zip([0.0, *times], times, strict=False)]
+    assert len(steps_s) == 401
+    assert 0.05 <= min(steps_s) < 0.06
+    assert 0.14 < max(steps_s) <= 0.15
+    assert job.finished_at == pytest.approx(40.1, rel=0.05)
+    assert sim.counts.prefill_s + sim.counts.decode_s == pytest.approx(job.finished_at)
+
+
+def test_the_same_seed_draws_the_same_jitter():
+    ends = []
+    for seed in (1, 1, 2):
+        sim = model(jitter=0.2, seed=seed)
+        sim.submit(work(prompt(100), out=9), now=0.0)
+        ends.append(run_out(sim))
+    assert ends[0] == ends[1] != ends[2]
+
+
 def test_slot_views_show_the_progress_of_a_prefill():
     sim = model("llamacpp", step_prefill_tokens=100)
     sim.submit(work(prompt(300)), now=0.0)
@@ -308,12 +369,14 @@ ASKS = st.tuples(st.integers(1, 3), st.integers(1, 120), st.integers(0, 6), st.i
 @given(
     kind=st.sampled_from(["vllm", "sglang", "llamacpp"]),
     slots=st.integers(1, 3),
+    batching=st.sampled_from(BATCHINGS),
+    jitter=st.sampled_from([0.0, 0.9]),
     asks=st.lists(ASKS, max_size=12),
 )
 def test_whatever_is_asked_slots_are_never_exceeded_and_everything_ends(
-    kind: str, slots: int, asks: list[tuple[int, int, int, int, bool]]
+    kind: str, slots: int, batching: str, jitter: float, asks: list[tuple[int, int, int, int, bool]]
 ):
-    sim = model(kind, slots=slots, kv_tokens=256)
+    sim = model(kind, slots=slots, kv_tokens=256, batching=batching, jitter=jitter)
     jobs, now, lasts = [], 0.0, []
     for first, length, out, n, leaves in asks:
         now += 0.07
