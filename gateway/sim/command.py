@@ -7,7 +7,7 @@ import sys
 import click
 
 from gateway.sim.faults import parse_faults
-from gateway.sim.model import KINDS
+from gateway.sim.model import BATCHINGS, KINDS
 from gateway.sim.server import SimEngine
 from gateway.sim.settings import SimSettings
 
@@ -65,6 +65,15 @@ def _check_faults(_: click.Context, __: click.Parameter, value: tuple[str, ...])
 @click.option("--model", default=_DEFAULTS.model, show_default=True)
 @click.option("--max-model-len", type=click.IntRange(1), default=None, help="Longest prompt and answer.")
 @click.option("--dev", is_flag=True, help="vllm: tell the number of slots, as in its development mode.")
+@click.option("--batching", type=click.Choice(BATCHINGS), default=_DEFAULTS.batching, show_default=True)
+@click.option(
+    "--jitter",
+    type=click.FloatRange(0, 1, max_open=True),
+    default=_DEFAULTS.jitter,
+    show_default=True,
+    help="Each step takes up to this share more or less time.",
+)
+@click.option("--quiet", is_flag=True, help="Tell nothing of kind, slots and load.")
 @click.option("--fault", "faults", multiple=True, callback=_check_faults, help="NAME[:ARG], repeatable.")
 def sim_engine(**options: object) -> None:
     """Run a simulated engine: real slots, a silent queue and a prefix cache, but no model."""

@@ -9,7 +9,7 @@ _DIE_AFTER_SPELLED_OUT = re.compile(r"die-after-(\d+)-chunks")
 
 
 class Faults(Struct, frozen=True, kw_only=True):
-    """The faults in force; the default is none. All times are seconds.
+    """The faults in force; the default is none. All times are seconds, all rates requests/s.
 
     `stall_s` and `slow_cancel_s` are simulated time, the others wall time.
     """
@@ -25,6 +25,9 @@ class Faults(Struct, frozen=True, kw_only=True):
     kill_on: str | None = None
     overload: bool = False
     close_idle_s: float | None = None
+    buffer: bool = False
+    rate_per_s: float | None = None
+    rate_delay_per_s: float | None = None
 
 
 def parse_faults(texts: list[str] | tuple[str, ...]) -> Faults:
@@ -41,6 +44,9 @@ def parse_faults(texts: list[str] | tuple[str, ...]) -> Faults:
     kill-on:TEXT          a body that contains TEXT ends the engine
     overload              every POST is refused as this kind refuses
     close-idle:SECONDS    closes kept-alive connections idle that long
+    buffer                streams are sent when they are complete, head and all, as through a buffering proxy
+    rate:N                a POST to /v1/ beyond N a second, after a burst of N, is refused with 429
+    rate-delay:N          a POST to /v1/ waits until it is its turn, N turns a second at even distances
     """
     values: dict[str, object] = {}
     for text in texts:
@@ -55,7 +61,7 @@ def parse_faults(texts: list[str] | tuple[str, ...]) -> Faults:
 
 def _parse_one(name: str, arg: str) -> tuple[str, object]:
     match name:
-        case "reset" | "truncate" | "overload":
+        case "reset" | "truncate" | "overload" | "buffer":
             return name, True
         case "500":
             return "error_500", True
@@ -63,6 +69,8 @@ def _parse_one(name: str, arg: str) -> tuple[str, object]:
             return f"{name}_s", _seconds(name, arg) if arg else math.inf
         case "slow-health" | "slow-cancel" | "close-idle":
             return name.replace("-", "_") + "_s", _seconds(name, arg)
+        case "rate" | "rate-delay":
+            return name.replace("-", "_") + "_per_s", _rate(name, arg)
         case "die-after-chunks":
             if not arg.isdigit():
                 raise ValueError(f"fault {name}: needs a whole number, got {arg!r}")
@@ -76,10 +84,22 @@ def _parse_one(name: str, arg: str) -> tuple[str, object]:
 
 
 def _seconds(name: str, arg: str) -> float:
-    try:
-        seconds = float(arg)
-    except ValueError:
-        seconds = math.nan
+    seconds = _number(arg)
     if not 0 <= seconds < math.inf:
         raise ValueError(f"fault {name}: needs a number of seconds, got {arg!r}")
     return seconds
+
+
+def _rate(name: str, arg: str) -> float:
+    rate_per_s = _number(arg)
+    if not 0 < rate_per_s < math.inf:
+        raise ValueError(f"fault {name}: needs a number of requests/s above 0, got {arg!r}")
+    return rate_per_s
+
+
+def _number(arg: str) -> float:
+    """NaN for what is no number."""
+    try:
+        return float(arg)
+    except ValueError:
+        return math.nan

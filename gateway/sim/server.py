@@ -13,15 +13,17 @@ from msgspec import Struct
 
 from gateway.sim import surface
 from gateway.sim.answers import Writer
-from gateway.sim.ask import Ask, Refused, decode_body, error_body, read_ask
-from gateway.sim.driver import Driver, Ticket
+from gateway.sim.ask import Refused, decode_body, error_body, read_ask
+from gateway.sim.driver import Driver
 from gateway.sim.faults import Faults, parse_faults
+from gateway.sim.limiter import Bucket, Pacer
 from gateway.sim.listener import Listener, reset
 from gateway.sim.model import SimModel
 from gateway.sim.replies import get_json, json_reply
 from gateway.sim.settings import SimSettings
+from gateway.sim.stream import stream_answer
 from gateway.sim.token_routes import token_routes
-from gateway.sim.work import Counts, Event, Work
+from gateway.sim.work import Counts, Work
 
 _MAX_BODY_BYTES = 64 * 1024 * 1024
 _REQUESTS_KEPT = 1000
@@ -31,6 +33,7 @@ _OVERLOADED = {
     "sglang": "The request queue is full.",
     "llamacpp": "no slot available",
 }
+_TOO_MANY = {"error": {"message": "Too many requests.", "type": "rate_limit_error", "code": 429}}
 
 
 class SimStats(Struct, frozen=True, kw_only=True):
@@ -73,6 +76,8 @@ class SimEngine:
         self.last_body = b""
         self._wall_clock = wall_clock
         self._faults = parse_faults(self.settings.faults)
+        self._bucket: Bucket | None = None
+        self._pacer: Pacer | None = None
         self._listener: Listener | None = None
         self._port = self.settings.port
         self._tasks: set[asyncio.Task[None]] = set()
@@ -111,6 +116,9 @@ class SimEngine:
             prefill_rate=settings.prefill_rate,
             decode_rate=settings.decode_rate,
             kind=settings.kind,
+            batching=settings.batching,
+            jitter=settings.jitter,
+            seed=settings.seed,
         )
         self._driver = Driver(self._model, settings.speed)
         self._started_at = self._wall_clock()
@@ -141,8 +149,10 @@ class SimEngine:
         await self.close()
 
     async def set_faults(self, faults: Faults) -> None:
-        """Puts `faults` in the place of those in force."""
+        """Puts `faults` in the place of those in force. Limits on requests/s start anew."""
         self._faults = faults
+        self._bucket = None if faults.rate_per_s is None else Bucket(faults.rate_per_s)
+        self._pacer = None if faults.rate_delay_per_s is None else Pacer(faults.rate_delay_per_s)
         self._model.slow_cancel_s = faults.slow_cancel_s
         if self._listener is None:
             return
@@ -188,26 +198,28 @@ class SimEngine:
                 web.post("/v1/embeddings", self._embedding),
                 get_json("/v1/models", lambda: surface.model_list(self.settings, int(self._started_at))),
                 web.get("/health", self._health),
-                web.get("/metrics", self._metrics),
                 *token_routes(self.settings),
-                *self._kind_routes(),
+                *([] if self.settings.quiet else self._load_routes()),
             ]
         )
         return app
 
-    def _kind_routes(self) -> list[web.RouteDef]:
+    def _load_routes(self) -> list[web.RouteDef]:
         settings = self.settings
+        metrics = web.get("/metrics", self._metrics)
         if settings.kind == "llamacpp":
             return [
+                metrics,
                 get_json("/props", lambda: surface.llamacpp_props(settings, self._media_marker)),
                 get_json("/slots", self._slots),
             ]
         if settings.kind == "sglang":
             return [
+                metrics,
                 get_json("/v1/loads", self._loads),
                 get_json("/server_info", lambda: surface.sglang_server_info(settings)),
             ]
-        routes = [get_json("/version", lambda: {"version": surface.VLLM_VERSION})]
+        routes = [metrics, get_json("/version", lambda: {"version": surface.VLLM_VERSION})]
         if settings.dev:
             routes.append(get_json("/server_info", lambda: surface.vllm_server_info(settings)))
         return routes
@@ -223,7 +235,9 @@ class SimEngine:
             await self._die(request)
         if request.method == "POST":
             await self._note(request)
-        response = self._refusal(request) or await self._answer(request, handler)
+        response = (
+            await self._limit(request) or await self._refusal(request) or await self._answer(request, handler)
+        )
         if self._faults.close_idle_s is not None:
             self._listener.note_idle(request.transport, self._faults.close_idle_s)
         return response
@@ -251,30 +265,43 @@ class SimEngine:
         self._last_headers = {name.lower(): value for name, value in request.headers.items()}
         if request.path.startswith("/v1/"):
             self._requests_seen.append(request.headers.get("x-request-id", ""))
-        kill_on = self._faults.kill_on
-        if kill_on is not None and kill_on.encode() in self.last_body:
-            self.kill()
-            await self._die(request)
 
-    def _refusal(self, request: web.Request) -> web.StreamResponse | None:
-        kind = self.settings.kind
+    async def _limit(self, request: web.Request) -> web.StreamResponse | None:
+        if request.method != "POST" or not request.path.startswith("/v1/"):
+            return None
+        loop = asyncio.get_running_loop()
+        if self._bucket is not None and not self._bucket.admits(loop.time()):
+            response = json_reply(_TOO_MANY, 429)
+            response.headers["Retry-After"] = "1"
+            return response
+        if self._pacer is not None:
+            await asyncio.sleep(self._pacer.delay_s(loop.time()))
+        return None
+
+    async def _refusal(self, request: web.Request) -> web.StreamResponse | None:
+        kind, kill_on = self.settings.kind, self._faults.kill_on
         if request.method != "POST":
             return None
+        # Not `last_body`: that can be another's by the time a limiter lets this one pass.
+        raw = await request.read()
+        if kill_on is not None and kill_on.encode() in raw:
+            self.kill()
+            await self._die(request)
         if self._faults.error_500:
             return json_reply(error_body(kind, 500, "Internal server error"), 500)
         if not self._faults.overload:
             return None
         error = error_body(kind, 503, _OVERLOADED[kind])
-        if kind == "sglang" and self._wants_stream():
+        if kind == "sglang" and self._wants_stream(raw):
             # SGLang has answered 200 before its scheduler refuses (its issue tracker and oh-my-pi#9812).
             event = {"error": {**error, "type": "SERVICE_UNAVAILABLE"}}
             body = b"data: " + msgspec.json.encode(event) + b"\n\ndata: [DONE]\n\n"
             return web.Response(body=body, content_type="text/event-stream")
         return json_reply(error, 503)
 
-    def _wants_stream(self) -> bool:
+    def _wants_stream(self, raw: bytes) -> bool:
         try:
-            return decode_body(self.last_body, self.settings).get("stream") is True
+            return decode_body(raw, self.settings).get("stream") is True
         except Refused:
             return False
 
@@ -308,38 +335,16 @@ class SimEngine:
         )
         try:
             if ask.stream and api != "embedding":
-                return await self._stream(request, ticket, writer, ask)
+                headers = self._stream_headers()
+                return await stream_answer(
+                    request, headers, ticket, writer, self._faults, lambda: self._die(request)
+                )
             async for _ in ticket.events():
                 if self._faults.die_after_chunks == 0:
                     await self._die(request)
             return json_reply(writer.whole())
         finally:
             self._driver.leave(ticket)
-
-    async def _stream(
-        self, request: web.Request, ticket: Ticket, writer: Writer, ask: Ask
-    ) -> web.StreamResponse:
-        response = web.StreamResponse(headers=self._stream_headers())
-        faults = self._faults
-        sent = 0
-        async for event in ticket.events():
-            for chunk in _chunks(writer, event, truncate=faults.truncate):
-                if sent == faults.die_after_chunks:
-                    await self._die(request)
-                if not sent:
-                    await response.prepare(request)
-                await response.write(b"data: " + msgspec.json.encode(chunk) + b"\n\n")
-                sent += 1
-        if sent == faults.die_after_chunks:
-            await self._die(request)
-        if not response.prepared:
-            await response.prepare(request)
-        if not faults.truncate:
-            for chunk in writer.tail():
-                await response.write(b"data: " + msgspec.json.encode(chunk) + b"\n\n")
-            await response.write(b"data: [DONE]\n\n")
-        await response.write_eof()
-        return response
 
     def _stream_headers(self) -> dict[str, str]:
         kind = self.settings.kind
@@ -391,9 +396,3 @@ class SimEngine:
 
 class _FaultBody(Struct, frozen=True):
     faults: list[str]
-
-
-def _chunks(writer: Writer, event: Event, *, truncate: bool) -> list[dict[str, Any]]:
-    if truncate:
-        return writer.chunks(msgspec.structs.replace(event, is_last=False))
-    return writer.chunks(event) + (writer.choice_end(event.choice) if event.is_last else [])

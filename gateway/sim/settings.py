@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from gateway.sim.model import BLOCK_TOKENS, KINDS
+from gateway.sim.model import BATCHINGS, BLOCK_TOKENS, KINDS
 
 # A long-context default that a small KV pool shortens further.
 _MAX_MODEL_LEN = 131_072
@@ -12,7 +12,9 @@ class SimSettings(Struct, frozen=True, kw_only=True):
     """One simulated engine. `prefill_rate` and `decode_rate` are tokens/s, the second for each answer.
 
     `speed` runs simulated time that much faster than the wall clock. `faults` are as `parse_faults` reads
-    them. `dev` opens vLLM's /server_info, which tells the number of slots. Raises ValueError for values that
+    them. `dev` opens vLLM's /server_info, which tells the number of slots; `quiet` closes every path that
+    tells of slots or load, and the model list does not say whose it is. `batching`, `jitter` and `seed` are
+    the model's. Raises ValueError for values that
     no engine could have.
     """
 
@@ -28,10 +30,18 @@ class SimSettings(Struct, frozen=True, kw_only=True):
     dev: bool = False
     faults: tuple[str, ...] = ()
     speed: float = 1.0
+    batching: str = "continuous"
+    jitter: float = 0.0
+    seed: int = 0
+    quiet: bool = False
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {self.kind!r}")
+        if self.batching not in BATCHINGS:
+            raise ValueError(f"batching must be one of {', '.join(BATCHINGS)}, got {self.batching!r}")
+        if not 0 <= self.jitter < 1:
+            raise ValueError(f"jitter must be at least 0 and below 1, got {self.jitter}")
         for name in ("slots", "kv_tokens", "prefill_rate", "decode_rate", "speed"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name} must be above 0, got {getattr(self, name)}")

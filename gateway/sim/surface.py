@@ -8,6 +8,7 @@ from gateway.sim.settings import SimSettings
 
 Json = Any
 VLLM_VERSION = "0.32.0"
+_QUIET_OWNER = "sim"
 
 
 def metrics_text(settings: SimSettings, model: SimModel, started_at: float) -> str:
@@ -20,7 +21,9 @@ def metrics_text(settings: SimSettings, model: SimModel, started_at: float) -> s
 
 def model_list(settings: SimSettings, created: int) -> Json:
     name, limit = settings.model, settings.context_tokens
-    card: dict[str, Json] = {"id": name, "object": "model", "created": created, "owned_by": settings.kind}
+    # The owner alone would tell the kind, and with the kind what to ask.
+    owner = _QUIET_OWNER if settings.quiet else settings.kind
+    card: dict[str, Json] = {"id": name, "object": "model", "created": created, "owned_by": owner}
     if settings.kind == "llamacpp":
         card["meta"] = {"n_ctx": limit, "n_ctx_train": limit}
         about = {"name": name, "model": name, "type": "model", "capabilities": ["completion"]}

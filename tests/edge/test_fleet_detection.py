@@ -4,8 +4,8 @@ import logging
 from pathlib import Path
 
 import pytest
-from fleet import entries, simulated
-from harness import running
+from fleet import KINDS, ask, entries, simulated
+from harness import chat, running
 
 
 @pytest.mark.parametrize("kind", ["llamacpp", "vllm"])
@@ -37,6 +37,18 @@ async def test_a_vllm_that_hides_its_slots_is_assumed_to_have_256_and_that_is_to
         assert await gateway.metric("degraded", kind="slots_assumed") == 1
         assert await gateway.metric("slots", source="assumed") == 256
         assert "256 slots are assumed" in caplog.text
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_an_engine_that_tells_nothing_is_an_openai_one_with_assumed_slots(tmp_path: Path, kind: str):
+    async with (
+        simulated(1, kind, slots=3, quiet=True) as (engine,),
+        running(tmp_path, [{"url": engine.url}]) as gateway,
+    ):
+        (seen,) = (await gateway.state())["engines"]
+        assert (seen["kind"], seen["models"], seen["health"]) == ("openai", ["sim-model"], "ready")
+        assert (seen["slots"], seen["slots_source"], seen["slots_declared"]) == (8, "assumed", None)
+        assert (await ask(gateway, chat("Hello"))).status == 200
 
 
 async def test_a_configured_number_above_the_engines_own_is_cut_and_that_is_told(

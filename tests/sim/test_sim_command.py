@@ -45,8 +45,21 @@ async def test_a_killing_body_ends_the_program_with_a_failure():
         assert await asyncio.wait_for(process.wait(), 10) == 1
 
 
+async def test_it_can_be_another_kind_of_engine():
+    options = ("--batching", "static", "--jitter", "0.2", "--quiet", "--fault", "rate:0.001")
+    async with program(*options) as (_, url), aiohttp.ClientSession() as client:
+        async with client.get(url + "/metrics") as answer:
+            assert answer.status == 404
+        statuses = []
+        for _ in range(2):
+            async with client.post(url + "/v1/completions", json={"prompt": "x", "max_tokens": 1}) as answer:
+                statuses.append(answer.status)
+        assert statuses == [200, 429]
+
+
 def test_options_that_cannot_be_are_a_usage_error():
-    for options in (["--fault", "nope"], ["--slots", "0"], ["--kind", "ollama"], []):
+    wrong = (["--fault", "nope"], ["--slots", "0"], ["--kind", "ollama"], ["--jitter", "1"])
+    for options in (*wrong, ["--batching", "x"], ["--fault", "rate:0"], []):
         assert (
             CliRunner().invoke(sim_engine, [*(["--port", "0"] if options else []), *options]).exit_code == 2
         )

@@ -5,6 +5,9 @@ import aiohttp
 import pytest
 from sim_client import KINDS, Json, Start, chat, get, post, until
 
+from gateway.engines.base import Answer
+from gateway.engines.registry import IDENTIFY_PATHS, identify
+from gateway.sim.server import SimEngine
 from gateway.sim.settings import SimSettings
 
 
@@ -80,6 +83,57 @@ async def test_sglang_tells_its_load(start: Start, client: aiohttp.ClientSession
     assert (load["num_running_reqs"], load["max_running_requests"]) == (0, 5)
     info = await get(client, engine, "/server_info")
     assert info["internal_states"][0]["effective_max_running_requests_per_dp"] == 5
+
+
+@pytest.mark.parametrize(
+    ("kind", "closed"),
+    [
+        ("vllm", ["/metrics", "/version", "/server_info"]),
+        ("sglang", ["/metrics", "/v1/loads", "/server_info"]),
+        ("llamacpp", ["/metrics", "/props", "/slots"]),
+    ],
+)
+async def test_a_quiet_engine_tells_neither_its_load_nor_its_kind(
+    start: Start, client: aiohttp.ClientSession, kind: str, closed: list[str]
+):
+    quiet = await start(kind, quiet=True, dev=True)
+    open_engine = await start(kind, dev=True)
+    told = {}
+    for engine in (quiet, open_engine):
+        answers = {path: await probe(client, engine, path) for path in {*IDENTIFY_PATHS, *closed}}
+        told[engine] = (identify(answers), [answers[path].status for path in closed])
+    assert told == {quiet: ("openai", [404] * 3), open_engine: (kind, [200] * 3)}
+    assert (await post(client, quiet, "/v1/chat/completions", chat()))["choices"]
+    assert (await get(client, quiet, "/sim/stats"))["requests"] == 1
+
+
+async def probe(client: aiohttp.ClientSession, engine: SimEngine, path: str) -> Answer:
+    async with client.get(engine.url + path) as got:
+        headers = {name.lower(): value for name, value in got.headers.items()}
+        return Answer(status=got.status, headers=headers, body=await got.read())
+
+
+async def test_a_static_engine_lets_slots_stand_idle(start: Start, client: aiohttp.ClientSession):
+    engine = await start(slots=4, batching="static", decode_rate=10)
+    body = chat(max_tokens=5000)
+    asked = [asyncio.create_task(post(client, engine, "/v1/chat/completions", body)) for _ in range(3)]
+    await until(lambda: engine.stats.waiting == 2)
+    assert engine.stats.running == 1
+    for task in asked:
+        task.cancel()
+
+
+async def test_jitter_is_that_of_the_settings(start: Start, client: aiohttp.ClientSession):
+    prompt_ms = []
+    for settings in ({}, {"jitter": 0.5}, {"jitter": 0.5}, {"jitter": 0.5, "seed": 1}):
+        engine = await start("llamacpp", prefill_rate=1000, **settings)
+        answer = await post(client, engine, "/v1/completions", {"prompt": "x" * 40, "max_tokens": 1})
+        # Simulated time: ten tokens of prompt.
+        prompt_ms.append(round(answer["timings"]["prompt_ms"], 6))
+    plain, jittered, again, other = prompt_ms
+    assert plain == 10.0
+    assert jittered == again
+    assert len({plain, jittered, other}) == 3
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -208,6 +262,10 @@ def test_settings_that_no_engine_could_have_are_refused():
         SimSettings(kind="ollama")
     with pytest.raises(ValueError, match="slots"):
         SimSettings(slots=0)
+    with pytest.raises(ValueError, match="batching"):
+        SimSettings(batching="dynamic")
+    with pytest.raises(ValueError, match="jitter"):
+        SimSettings(jitter=1.0)
 
 
 async def test_each_llamacpp_process_has_a_media_marker_of_its_own(

@@ -153,3 +153,60 @@ async def test_an_unknown_fault_is_refused_and_the_old_ones_stay(start: Start, c
             assert answer.status == 400
     async with client.post(engine.url + "/v1/chat/completions", json=chat()) as answer:
         assert answer.status == 500
+
+
+async def test_a_buffered_stream_is_sent_when_it_is_complete(start: Start, client: aiohttp.ClientSession):
+    engine = await start(faults=("buffer",), decode_rate=100)
+    body = chat(max_tokens=50_000, stream=True)
+    asked = asyncio.ensure_future(client.post(engine.url + "/v1/chat/completions", json=body))
+    await until(lambda: engine.stats.generated_tokens > 2)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.05):
+            await asked
+    await until(lambda: engine.stats.cancelled)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_buffered_stream_has_all_its_events(start: Start, client: aiohttp.ClientSession, kind: str):
+    engine = await start(kind)
+    body = chat(max_tokens=5, stream_options={"include_usage": True})
+    plain = await stream(client, engine, body)
+    await set_faults(client, engine, "buffer")
+    buffered = await stream(client, engine, body)
+    assert text_of(buffered) == text_of(plain)
+    assert (len(buffered), buffered[-1]) == (len(plain), "[DONE]")
+
+
+async def test_a_buffered_stream_that_breaks_off_sends_nothing(start: Start, client: aiohttp.ClientSession):
+    engine = await start(faults=("buffer", "die-after-chunks:3"))
+    with pytest.raises(aiohttp.ClientOSError):
+        await client.post(engine.url + "/v1/chat/completions", json=chat(stream=True))
+
+
+async def test_what_exceeds_a_rate_is_refused_and_never_reaches_the_engine(
+    start: Start, client: aiohttp.ClientSession
+):
+    engine = await start(faults=("rate:0.001",))
+    assert await post(client, engine, "/v1/chat/completions", chat())
+    for path in ("/v1/chat/completions", "/v1/embeddings"):
+        async with client.post(engine.url + path, json=chat()) as answer:
+            assert (answer.status, answer.headers["retry-after"]) == (429, "1")
+            assert (await answer.json())["error"]["code"] == 429
+    assert engine.stats.requests == 1
+    assert (await get(client, engine, "/v1/models"))["data"]
+    assert (await post(client, engine, "/tokenize", chat()))["tokens"]
+    await set_faults(client, engine)
+    assert (await post(client, engine, "/v1/chat/completions", chat()))["choices"]
+
+
+async def test_what_exceeds_a_rate_can_wait_for_its_turn(start: Start, client: aiohttp.ClientSession):
+    engine = await start(faults=("rate-delay:1000",))
+    asked = [post(client, engine, "/v1/chat/completions", chat(f"Hello {n}")) for n in range(8)]
+    assert all("choices" in answer for answer in await asyncio.gather(*asked))
+    await set_faults(client, engine, "rate-delay:0.001")
+    await post(client, engine, "/v1/chat/completions", chat())
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.05):
+            await post(client, engine, "/v1/chat/completions", chat())
+    assert (engine.stats.requests, len(engine.stats.requests_seen)) == (9, 10)
+    assert await get(client, engine, "/v1/models")
