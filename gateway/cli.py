@@ -13,6 +13,7 @@ import uvloop
 from gateway import __version__, app, config
 from gateway.bench.command import bench
 from gateway.demo import demo
+from gateway.doctor import doctor
 from gateway.edge.reload import ConfigFile
 from gateway.sim.command import sim_engine
 
@@ -152,7 +153,7 @@ def _fail(message: str, code: int) -> SystemExit:
 
 
 _with_common_options(cli)
-for _command in (serve, check_config, sim_engine, demo, bench):
+for _command in (serve, check_config, doctor, sim_engine, demo, bench):
     cli.add_command(_with_common_options(_command))
 
 

@@ -1,0 +1,116 @@
+"""What to do about a verdict, in words: the setting by its name, its default, what a change would give."""
+
+from gateway.doctor import cost
+from gateway.doctor.seen import Engine, Findings
+from gateway.doctor.verdict import Kind, Verdict
+
+MORE_SLOTS = 2
+"""The gain is told for so many more."""
+
+_KV_SETTINGS = {
+    "vllm": "--gpu-memory-utilization, --kv-cache-dtype fp8, a shorter --max-model-len",
+    "sglang": "--mem-fraction-static",
+    "llamacpp": "-c, which all slots share",
+}
+_SETTINGS = (
+    "--max-num-seqs (vLLM, 256 or 1024 by GPU), --max-running-requests (SGLang), -np (llama.cpp, 4), "
+    "OLLAMA_NUM_PARALLEL (Ollama, 1)"
+)
+
+
+def advice(findings: Findings, verdict: Verdict, line: cost.Line | None) -> str:
+    """One or two sentences."""
+    if verdict.client_bound:
+        return (
+            f"Nothing can be said of the endpoint: {verdict.why[0]}. Raise the limit of open files (ulimit "
+            "-n) or run the doctor elsewhere."
+        )
+    words = {
+        Kind.SLOTS: _slots,
+        Kind.FRONT: _front,
+        Kind.KV: _kv,
+        Kind.RATE: _rate,
+        Kind.BATCH: _batch,
+        Kind.NONE: _none,
+    }[verdict.kind]
+    return words(findings, verdict, line)
+
+
+def setting_of(engine: Engine | None) -> str:
+    """The engine's own name for its cap, with the default; all of them where it is not known which it is."""
+    return engine.setting if engine is not None and engine.setting else _SETTINGS
+
+
+def _slots(findings: Findings, verdict: Verdict, line: cost.Line | None) -> str:
+    assert verdict.limit is not None
+    more = f"To run more at once raise {setting_of(findings.engine)}."
+    gain = cost.gain(line, verdict.limit, MORE_SLOTS)
+    if gain is None:
+        effect = "What more slots would give cannot be told from one slot alone."
+    elif gain < 0.03:
+        effect = f"Two more slots would add little: about {gain:+.0%} to the aggregate by the curve so far."
+    else:
+        effect = f"Two more slots would give about {gain:+.0%} aggregate, by the curve so far."
+    hold = (
+        f"Or hold the rest where they can be seen: a gateway that gives it {_count(verdict.limit)} at a time."
+    )
+    return f"{more} {effect} {hold}"
+
+
+def _front(findings: Findings, verdict: Verdict, line: cost.Line | None) -> str:
+    del line
+    if findings.is_gateway:
+        return (
+            "That is what a prefix-gateway is for: it holds what its engines have no slots for. `slots` and "
+            "`source` in its /api/state tell each engine's cap; run the doctor on the engines themselves."
+        )
+    does = "turns away" if verdict.refuses else "holds"
+    return (
+        f"Something in front of the engine {does} what is beyond {verdict.limit}: look for a connection or "
+        "concurrency limit there (HAProxy maxconn, nginx max_conns or worker_connections, a router's "
+        "max_parallel_requests, an HTTP client's pool). More slots in the engine would change nothing."
+    )
+
+
+def _kv(findings: Findings, verdict: Verdict, line: cost.Line | None) -> str:
+    del line
+    kind = findings.engine.kind if findings.engine else ""
+    means = _KV_SETTINGS.get(kind, "more memory for KV, a smaller KV type, a shorter context")
+    shape = findings.shape
+    return (
+        f"KV memory holds {verdict.limit} requests of this size ({shape.prompt_tokens} prompt and "
+        f"{shape.output_tokens} output tokens), whatever the slots: give it more ({means}), or send shorter "
+        "ones. The number moves with their length; --prompt-tokens tries another."
+    )
+
+
+def _rate(findings: Findings, verdict: Verdict, line: cost.Line | None) -> str:
+    del findings, line
+    per_s = f"{verdict.rate_per_s:.2g} requests/s" if verdict.rate_per_s else "requests in time"
+    what = "refuses what comes faster" if verdict.refuses else "delays what comes faster"
+    return f"A limiter lets about {per_s} through and {what}: raise it where it is set, or send fewer."
+
+
+def _batch(findings: Findings, verdict: Verdict, line: cost.Line | None) -> str:
+    del findings, line
+    return (
+        f"It takes batches of {verdict.limit} and begins the next when the longest answer has ended, so "
+        "short answers wait for long ones: switch on continuous batching (in-flight batching), or raise the "
+        "batch size."
+    )
+
+
+def _none(findings: Findings, verdict: Verdict, line: cost.Line | None) -> str:
+    del line
+    known = cost.points(findings.rounds, None)
+    at = cost.saturates_at(known)
+    if not verdict.tried:
+        return "Nothing was measured."
+    said = f"No limit up to {verdict.tried} at once."
+    if at is not None:
+        said += f" It saturates at about {at}: more at once only makes each slower."
+    return said
+
+
+def _count(limit: int) -> str:
+    return f"{limit} requests" if limit > 1 else "one request"

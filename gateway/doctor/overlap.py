@@ -1,0 +1,160 @@
+"""How many requests ran at once, and what let the next one begin. Pure functions of one round.
+
+A queue behind a cap shows in three ways. No more than the cap ever produce at once; who waits begins just
+after another has ended; and with answers of unequal lengths that stays so, while a limiter or a prefill that
+is computed one after another lets requests begin at its own pace, and a static batch not before the longest
+of the batch before has ended.
+"""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from msgspec import Struct
+
+from gateway.doctor.seen import Round, Stream, median, spread
+
+LEAST_SHARE = 0.03
+LEAST_S = 0.004
+"""So long, as a share of a usual answer and in seconds, must a number run at once to count: reads from two
+sockets may come in the wrong order by a moment."""
+
+WAVE_GAP = 0.6
+"""Nobody ends for this share of an answer's time: a wave is over. Jitter of 5 % leaves 0.9."""
+
+ALONE = 0.9
+"""Of the later starts, if nobody else still ran: then a batch had ended as a whole."""
+
+EVEN = 0.25
+"""A pace of their own is even: the times between two starts miss the usual one by less than this share of it.
+Slots that free together let several begin together, so their usual time is next to nothing."""
+
+MARGIN = 0.5
+"""How much better an explanation of the starts must be than the other one."""
+
+
+def running_at_once(round_: Round) -> int | None:
+    """The most that ran at once for more than a moment; None where that cannot be told."""
+    answered = round_.answered
+    if not answered:
+        return None
+    if round_.streamed:
+        return _peak([(it.first_at or 0.0, it.ended_at) for it in answered])
+    return _in_first_wave(round_)
+
+
+def _peak(spans: Sequence[tuple[float, float]]) -> int:
+    usual_s = median([end - start for start, end in spans])
+    enough_s = max(LEAST_S, LEAST_SHARE * usual_s)
+    edges = sorted([(start, 1) for start, _ in spans] + [(end, -1) for _, end in spans])
+    at_s: dict[int, float] = {}
+    running, before = 0, edges[0][0]
+    for at, change in edges:
+        at_s[running] = at_s.get(running, 0.0) + at - before
+        running, before = running + change, at
+    total_s = 0.0
+    for count in sorted(at_s, reverse=True):
+        total_s += at_s[count]
+        if count and total_s >= enough_s:
+            return count
+    return 1
+
+
+def sent_at_once(round_: Round) -> int:
+    """The most that were on their way or in work at once: fewer than were wanted where the doctor itself, or
+    whoever takes connections, could not keep up, and then the round shows no limit above that."""
+    spans = [(it.sent_at if it.written_at is None else it.written_at, it.ended_at) for it in round_.answered]
+    return _peak(spans) if spans else 0
+
+
+def waves(took_s: Sequence[float]) -> list[int]:
+    """Of equal requests whose answers came in one piece: how many ended together, wave by wave. One wave
+    where they all ended together."""
+    ordered = sorted(took_s)
+    sizes = [1]
+    for before, after in pairwise(ordered):
+        if after - before >= WAVE_GAP * ordered[0]:
+            sizes.append(1)
+        else:
+            sizes[-1] += 1
+    return sizes
+
+
+def _in_first_wave(round_: Round) -> int | None:
+    """None where they ended one by one, as behind a limiter or a serial prefill."""
+    took_s = [it.ended_at - it.sent_at for it in round_.answered]
+    sizes = waves(took_s)
+    if len(sizes) == 1:
+        return sizes[0] if max(took_s) <= (1 + WAVE_GAP) * min(took_s) else None
+    # A batch engine that is empty begins with whoever comes first, alone; the next batch is a full one.
+    return sizes[1] if sizes[0] == 1 else sizes[0]
+
+
+def held(probe: Round) -> bool | None:
+    """Whether the short request had to wait for one of the long ones to end."""
+    *long, short = probe.streams
+    if not short.is_ok or not any(it.is_ok for it in long):
+        return None
+    answered_at = short.ended_at if short.first_at is None else short.first_at
+    return answered_at >= min(it.ended_at for it in long if it.is_ok)
+
+
+class Starts(Struct, frozen=True):
+    """How those began who could not begin at once, of a round with unequal lengths.
+
+    `behind_ends_s`: how unevenly they followed the end that made room for them if so many slots are there.
+    `paced_s`: how unevenly they followed one another. `every_s`: the usual time between two. `alone`: the
+    share that began when nobody else was left running.
+    """
+
+    count: int
+    behind_ends_s: float
+    paced_s: float
+    every_s: float
+    alone: float
+
+    @property
+    def is_paced(self) -> bool:
+        """They begin at a pace of their own, whoever ends."""
+        return self.paced_s < min(EVEN * self.every_s, MARGIN * self.behind_ends_s)
+
+    @property
+    def follow_ends(self) -> bool:
+        return self.behind_ends_s < MARGIN * self.paced_s
+
+
+def starts(streams: Sequence[Stream], slots: int) -> Starts | None:
+    """None where nobody had to wait, or first tokens were not seen."""
+    begun = sorted((it.first_at, it.ended_at) for it in streams if it.first_at is not None)
+    later = begun[slots:]
+    if not later:
+        return None
+    ends = sorted(end for _, end in begun)
+    behind = [first - ends[place] for place, (first, _) in enumerate(later)]
+    gaps = [after[0] - before[0] for before, after in pairwise(begun)][slots - 1 :]
+    return Starts(
+        count=len(later),
+        behind_ends_s=spread(behind),
+        paced_s=spread(gaps),
+        every_s=median(gaps),
+        alone=sum(_nobody_left(begun, first) for first, _ in later) / len(later),
+    )
+
+
+def _nobody_left(begun: Sequence[tuple[float, float]], first: float) -> bool:
+    """Whether nobody who ran before the last end before `first` still ran then."""
+    ended = [end for _, end in begun if end <= first]
+    if not ended:
+        return False
+    freed_at = max(ended)
+    return not any(start < freed_at and end > first for start, end in begun)
+
+
+def followed_an_end(streams: Sequence[Stream], slots: int) -> float:
+    """The share of those who waited that began when the number running was one below `slots`: only an end can
+    have let them in."""
+    begun = sorted((it.first_at, it.ended_at) for it in streams if it.first_at is not None)
+    later = begun[slots:]
+    if not later:
+        return 0.0
+    held = sum(sum(1 for s, e in begun if s < first < e) < slots for first, _ in later)
+    return held / len(later)
