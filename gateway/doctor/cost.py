@@ -7,7 +7,6 @@ from msgspec import Struct
 
 from gateway.doctor.seen import Role, Round, Stream, median
 
-
 FURTHEST = 2
 """So many times the number of streams that really ran a line may be drawn on."""
 
