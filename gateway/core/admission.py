@@ -6,6 +6,7 @@ from itertools import islice
 
 from msgspec import Struct
 
+from gateway.core.concurrency import Concurrency
 from gateway.core.request import HIGH, LOW, Request
 
 PROMOTE_AFTER_S = 30.0
@@ -36,14 +37,16 @@ class Waiting(Struct, eq=False):
 
 
 class Queue:
-    """At most `max_requests` and `max_bytes` of bodies. Iterates in the order in which they are served."""
+    """At most `max_requests` and `max_bytes` of bodies. Iterates in the order in which they are served.
+    `concurrency` hears of all that wait for a slot."""
 
     _RESUMED = -1
 
-    def __init__(self, max_requests: int, max_bytes: int) -> None:
+    def __init__(self, max_requests: int, max_bytes: int, concurrency: Concurrency | None = None) -> None:
         self.max_requests = max_requests
         self.max_bytes = max_bytes
         self.bytes = 0
+        self._concurrency = concurrency or Concurrency()
         self.by_key: dict[int, Waiting] = {}
         self._lanes: dict[int, dict[int, Waiting]] = {lane: {} for lane in range(self._RESUMED, LOW + 1)}
         self.deadlines: list[tuple[float, int]] = []
@@ -80,16 +83,20 @@ class Queue:
         self.by_key[request.key] = waiting
         self.bytes += request.body_bytes
         heapq.heappush(self.deadlines, (waiting.deadline, request.key))
+        if request.width:
+            self._concurrency.waits(1, now)
         return waiting
 
     def get(self, key: int) -> Waiting | None:
         return self.by_key.get(key)
 
-    def remove(self, key: int) -> Waiting | None:
+    def remove(self, key: int, now: float) -> Waiting | None:
         waiting = self.by_key.pop(key, None)
         if waiting is not None:
             del self._lanes[waiting.lane][key]
             self.bytes -= waiting.request.body_bytes
+            if waiting.request.width:
+                self._concurrency.waits(-1, now)
             if len(self.deadlines) > 2 * len(self.by_key) + _STALE_DEADLINES:
                 self.deadlines = [(it.deadline, at) for at, it in self.by_key.items()]
                 heapq.heapify(self.deadlines)
@@ -134,7 +141,7 @@ class Queue:
             deadline, key = heapq.heappop(self.deadlines)
             waiting = self.by_key.get(key)
             if waiting is not None and waiting.deadline == deadline:
-                self.remove(key)
+                self.remove(key, now)
                 out.append(waiting)
         return out
 

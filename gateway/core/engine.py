@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 from math import expm1
 
+from gateway.core.concurrency import Concurrency
 from gateway.core.facts import Facts as Facts
 from gateway.core.facts import Residency as Residency
 from gateway.core.facts import SlotSource as SlotSource
@@ -59,12 +60,13 @@ class Watch:
     """What the engines of a fleet tell of themselves, so that nobody asks each of them at each request.
 
     `is_stale`: one takes requests or does not otherwise than before, or its facts are others. `timed` has all
-    engines that keep a slot or let one cool, and perhaps some that did.
+    engines that keep a slot or let one cool, and perhaps some that did. `concurrency` hears of every lease.
     """
 
-    __slots__ = ("is_stale", "timed")
+    __slots__ = ("concurrency", "is_stale", "timed")
 
     def __init__(self) -> None:
+        self.concurrency = Concurrency()
         self.is_stale = True
         self.timed: set[Engine] = set()
 
@@ -225,6 +227,8 @@ class Engine:
         ahead_tokens = self.pending_prefill_tokens
         self.leases[key] = Lease(width, now, prefill_tokens, prompt_tokens, ahead_tokens)
         self.pending_prefill_tokens = ahead_tokens + prefill_tokens
+        if width:
+            self.watch.concurrency.runs(1, now)
         busy = self._runs(width, now) + self.cooling_width
         if busy > self._peak:
             self._peak = busy
@@ -245,6 +249,8 @@ class Engine:
 
     def release(self, key: int, now: float) -> Lease:
         lease = self.leases.pop(key)
+        if lease.width:
+            self.watch.concurrency.runs(-1, now)
         self._runs(-lease.width, now)
         if lease.first_token_at is None:
             self.pending_prefill_tokens -= lease.prefill_tokens

@@ -55,14 +55,14 @@ class Fleet:
         if not engine.leases:
             self.leaving.remove(engine)
 
-    def orphans(self) -> Iterator[tuple[int, tuple[Reason, str]]]:
+    def orphans(self, now: float) -> Iterator[tuple[int, tuple[Reason, str]]]:
         """Takes out queued requests that no engine can serve any more, with what to tell them; those that
         still can look elsewhere."""
         for waiting in list(self._queue):
             key = waiting.request.key
             entry = self._entries[key]
             if not self._placing.widen(entry):
-                self._pairing.take(key)
+                self._pairing.take(key, now)
                 yield key, refusals.nobody(waiting.models, self._engines.values(), entry.excluded)
                 continue
             waiting.models = entry.models

@@ -141,9 +141,9 @@ class Pairing:
         for waiting in self._queue:
             self.expect(waiting.request.key)
 
-    def take(self, key: int) -> Waiting:
+    def take(self, key: int, now: float) -> Waiting:
         """Out of the queue: granted, refused or gone."""
-        waiting = self._queue.remove(key)
+        waiting = self._queue.remove(key, now)
         assert waiting is not None
         self.forget(waiting)
         return waiting
@@ -184,7 +184,7 @@ class Pairing:
         if admitting is None:
             self._keep_out(waiting, engine, now)
             return None
-        self.take(waiting.request.key)
+        self.take(waiting.request.key, now)
         granted.append(self._commit(entry, admitting, now))
         self._placing.changed(admitting)
         return admitting

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from gateway.core import refusals
 from gateway.core.admission import Queue
 from gateway.core.blocks import BLOCK_BYTES
+from gateway.core.concurrency import Concurrency
 from gateway.core.engine import Engine, Lease, Residency
 from gateway.core.entry import Choice, Entry
 from gateway.core.events import Discovered, EngineEvent, Probed, Reported
@@ -38,14 +39,17 @@ class Scheduler:
         policy: Policy = "cost",
         random: Callable[[], float] = lambda: 0.0,
         block_bytes: int = BLOCK_BYTES,
+        concurrency: Concurrency | None = None,
     ) -> None:
         self.engines = {engine.name: engine for engine in engines}
-        self.queue = Queue(limits.max_queue, limits.max_queue_bytes)
+        self.concurrency = concurrency or Concurrency()
+        self.queue = Queue(limits.max_queue, limits.max_queue_bytes, self.concurrency)
         self.policy: Policy = policy
         self.index = Index(self.engines, block_bytes)
         self.entries: dict[int, Entry] = {}
         self._placing = Placing(self.engines, self.index, policy, random)
         self._watch = self._placing.watch
+        self._watch.concurrency = self.concurrency
         self._returns = Returns()
         self._keeper = Keeper(self.queue, self.index, self._returns)
         self._turn = 0
@@ -85,7 +89,7 @@ class Scheduler:
             self._pairing.expect(request.key)
             return self._step(decisions)
         # Not even a full queue keeps a request from slots that nobody in it would take.
-        self._pairing.take(request.key)
+        self._pairing.take(request.key, now)
         del self.entries[request.key]
         message = refusals.full(self.queue, request.body_bytes)
         return self._refuse(request.key, Reason.QUEUE_FULL, message, also=[*decisions, *self._pair(now)])
@@ -139,7 +143,7 @@ class Scheduler:
             return self._nothing
         grant, engine = entry.grant, entry.engine
         if grant is None or engine is None:
-            self._pairing.take(key)
+            self._pairing.take(key, now)
             return self._step(self._pair(now))
         if not self.fleet.has(engine):
             self._release(entry, now)
@@ -182,20 +186,20 @@ class Scheduler:
             engine.restarted()
             self.index.forget(name)
             self._swaps.restarted(name)
-        orphans = self._orphans()
+        orphans = self._orphans(now)
         return self._step([*orphans, *self._pairing.serve_widthless(now), *self._pair(now)])
 
     def drain(self, name: str, on: bool, now: float) -> Step:
         """Give the engine nothing new; what runs there ends by itself."""
         self.engines[name].draining = on
-        return self._step([*self._orphans(), *self._pair(now)])
+        return self._step([*self._orphans(now), *self._pair(now)])
 
     def change_engines(self, remove: Iterable[str], add: Iterable[Engine], now: float) -> Step:
         """Engines of these names go, these come, at once: nobody is refused for what comes. An engine that
         comes may have the name of one that goes. What runs on one that goes ends by itself (`fleet.leaving`);
         if one of its URL comes before that, it is that one again."""
         moved = self.fleet.change(remove, add, now)
-        orphans = self._orphans()
+        orphans = self._orphans(now)
         for key in moved:
             self._pairing.expect(key)
         return self._step([*orphans, *self._pairing.serve_widthless(now), *self._pair(now)])
@@ -382,9 +386,9 @@ class Scheduler:
     def _commit(self, entry: Entry, engine: Engine, now: float) -> Grant:
         return self._grant(entry, self._placing.looked_at(entry, engine), now)
 
-    def _orphans(self) -> list[Decision]:
+    def _orphans(self, now: float) -> list[Decision]:
         out: list[Decision] = []
-        for key, refusal in self.fleet.orphans():
+        for key, refusal in self.fleet.orphans(now):
             del self.entries[key]
             out.append(self._rejection(key, *refusal))
         return out

@@ -14,14 +14,14 @@ def test_a_queue_counts_requests_and_bytes() -> None:
     queue.add(request(2, body_bytes=500), 0.0)
     assert (len(queue), queue.bytes) == (2, 800)
     assert 1 in queue
-    assert queue.remove(1) is not None
+    assert queue.remove(1, 0.0) is not None
     assert (len(queue), queue.bytes) == (1, 500)
     assert 1 not in queue
 
 
 def test_removing_what_does_not_wait_changes_nothing() -> None:
     queue = Queue(2, 1000)
-    assert queue.remove(7) is None
+    assert queue.remove(7, 0.0) is None
     assert queue.bytes == 0
 
 
@@ -82,7 +82,7 @@ def test_a_promoted_request_is_removed_from_its_new_lane() -> None:
     queue = Queue(9, 1000)
     queue.add(request(1, priority=LOW), 0.0)
     queue.promote(PROMOTE_AFTER_S)
-    assert queue.remove(1) is not None
+    assert queue.remove(1, 0.0) is not None
     assert order(queue) == []
 
 
@@ -107,7 +107,7 @@ def test_time_that_a_request_has_waited_before_counts() -> None:
 def test_a_request_that_comes_back_keeps_only_its_new_deadline() -> None:
     queue = Queue(9, 1000)
     queue.add(request(1, max_wait_s=5.0), 0.0)
-    queue.remove(1)
+    queue.remove(1, 0.0)
     queue.add(request(1, max_wait_s=5.0), 4.0, waited_s=1.0)
     assert queue.expired(5.0) == []
     assert [waiting.request.key for waiting in queue.expired(8.0)] == [1]
@@ -117,9 +117,9 @@ def test_deadlines_of_those_who_left_are_passed_over() -> None:
     queue = Queue(9, 1000)
     queue.add(request(1, max_wait_s=1.0), 0.0)
     queue.add(request(2, max_wait_s=5.0), 0.0)
-    queue.remove(1)
+    queue.remove(1, 0.0)
     assert queue.next_deadline() == 5.0
-    queue.remove(2)
+    queue.remove(2, 0.0)
     assert queue.next_deadline() is None
 
 
@@ -128,7 +128,7 @@ def test_deadlines_of_those_who_left_do_not_pile_up() -> None:
     queue.add(request(1, max_wait_s=900.0), 0.0)
     for key in range(2, 2000):
         queue.add(request(key, max_wait_s=1000.0), float(key))
-        queue.remove(key)
+        queue.remove(key, 0.0)
     assert len(queue.deadlines) < 200
     assert [waiting.request.key for waiting in queue.expired(900.0)] == [1]
 

@@ -1,5 +1,6 @@
 """Any order of calls on the scheduler: what must hold after each, and once all is over."""
 
+import pytest
 from core_values import discovered, facts, probed, request, text
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -365,6 +366,15 @@ class SchedulerMachine(RuleBasedStateMachine):
         assert len(queue) == len(self.waiting)
         assert queue.bytes == sum(it.body_bytes for it in self.waiting.values())
         assert set(self.scheduler.entries) == set(self.waiting) | set(self.running)
+
+    @invariant()
+    def all_time_is_spent_at_what_runs_and_waits(self) -> None:
+        concurrency = self.scheduler.concurrency
+        assert concurrency.in_flight == sum(it.width > 0 for it in self.running.values())
+        assert concurrency.waiting == sum(it.width > 0 for it in self.waiting.values())
+        spent = concurrency.total(self.now)
+        assert sum(spent.in_flight) == pytest.approx(self.now)
+        assert sum(spent.wanted) == pytest.approx(self.now)
 
     @invariant()
     def the_first_in_line_does_not_wait_beside_room_everywhere(self) -> None:
