@@ -31,6 +31,7 @@ _RECORD = Record(
     prompt_tokens=1000,
     cached_tokens=512,
     completion_tokens=50,
+    workload_class="chat",
 )
 
 _ENGINE = EngineView(

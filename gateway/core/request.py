@@ -62,6 +62,7 @@ class Request(Struct, frozen=True, kw_only=True, gc=False):
     client calls it. `blocks` are chained hashes of full 256-byte blocks of the canonical prompt;
     `prompt_bytes` its whole length. `width` is how many sequences the engine runs for it: `n` x
     `prompts`, and 0 for calls that need no slot. `token_ids`: the prompt came as ids, four bytes each.
+    `workload` is its class (`wire/workload.py`).
 
     `pool`: every model that may answer, in the order of the configuration; empty where only `model` may.
     `model` and `blocks` are then the first one's.
@@ -81,6 +82,7 @@ class Request(Struct, frozen=True, kw_only=True, gc=False):
     prompts: int = 1
     stream: bool = False
     token_ids: bool = False
+    workload: str = "other"
     pool: tuple[Member, ...] = ()
 
     @property
@@ -170,3 +172,4 @@ class Record(Struct, frozen=True, gc=False):
     prompt_tokens: int | None
     cached_tokens: int | None
     completion_tokens: int | None
+    workload_class: str

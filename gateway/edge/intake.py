@@ -181,6 +181,7 @@ class Intake:
             max_wait_s=envelope.max_wait_s,
             stream=ask.stream,
             token_ids=ask.token_ids,
+            workload=ask.workload,
             pool=pool,
         )
 

@@ -96,13 +96,14 @@ class Trace:
             model, engine, route = request.model, "", ""
             attempts, queue_ms = 0, duration_ms
             predicted = best = 0
-        # By name these 24 would cost ten times as much.
+        # By name these 25 would cost ten times as much.
         return Record(
             timestamp, request.id, request.api, model if len(model) <= _MAX_NAME else model[:_MAX_NAME],
             engine, outcome, self.status, self.code, self.is_stream, request.width, route, attempts,
             self.key_name, queue_ms, self.connect_s * 1000, ttft_ms, duration_ms,
             None if overhead_s is None else overhead_s * 1000, request.prompt_bytes,
             predicted, best, usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens,
+            request.workload,
         )  # fmt: skip
 
 

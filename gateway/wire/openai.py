@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from gateway.wire.body import compact, model_of, parse_object
 from gateway.wire.errors import BadRequest
+from gateway.wire.workload import OTHER, workload
 
 _MESSAGE, _FIELD, _TOOLS, _CALL = "\x1e", "\x1f", "\x1dtools", "\x1dcall"
 _SYSTEM_ROLES = ("system", "developer")
@@ -39,6 +40,7 @@ class Ask(Struct, frozen=True, kw_only=True):
     include_usage: bool | None = None
     token_ids: bool = False
     session: str = ""
+    workload: str = OTHER
 
 
 def read(api: str, body: bytes) -> Ask:
@@ -68,6 +70,8 @@ def read(api: str, body: bytes) -> Ask:
         include_usage=include if isinstance(include, bool) else None,
         token_ids=token_ids,
         session=session,
+        # Of a prompt that is not read the body is the only measure.
+        workload=workload(api, data, canonical, len(body) if reader is None else total_bytes),
     )
 
 

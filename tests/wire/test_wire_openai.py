@@ -32,6 +32,7 @@ def test_what_routing_needs_is_read_and_nothing_else_is_judged() -> None:
         stream=True,
         include_usage=True,
         session="k",
+        workload="json",
     )
 
 
