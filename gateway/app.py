@@ -15,10 +15,12 @@ from aiohttp import web
 
 from gateway import __version__
 from gateway.config import Config, redacted
+from gateway.core.concurrency import Concurrency
 from gateway.core.engine import Engine, Health, Probe
 from gateway.core.events import Discovered, EngineEvent, Probed, ProberHint
 from gateway.core.request import PRIORITY_NAMES, Record
 from gateway.core.scheduler import Limits, Scheduler
+from gateway.core.worked import Worked
 from gateway.edge.accesslog import AccessLog
 from gateway.edge.admin import AdminDeps, make_app
 from gateway.edge.allocator import keep_freed_memory
@@ -30,6 +32,7 @@ from gateway.edge.explain import explain
 from gateway.edge.intake import Intake
 from gateway.edge.listener import Listener
 from gateway.edge.metrics import Metrics
+from gateway.edge.operating import operating_point
 from gateway.edge.pools import Pools
 from gateway.edge.prober import Prober
 from gateway.edge.records import RecentRecords
@@ -77,13 +80,18 @@ class Gateway:
         """Raises `OSError` where an address cannot be listened on."""
         config, loop = self._config, asyncio.get_running_loop()
         engines = [Engine(it.name, it.url) for it in config.engines]
-        scheduler = Scheduler(engines, _queue_limits(config), config.routing.policy, random.random)
+        started_at = time.monotonic()
+        concurrency = Concurrency(started_at, _wall_s() - started_at)
+        scheduler = Scheduler(
+            engines, _queue_limits(config), config.routing.policy, random.random, concurrency=concurrency
+        )
         self.dispatcher = Dispatcher(scheduler, loop, self._log)
         self._catalog = Catalog(
             scheduler.engines, config.models.aliases, config.models.alias_of, int(_wall_s())
         )
         self._dialects: dict[str, Dialect] = {}
         self._records = RecentRecords()
+        self._worked = Worked()
         access_log = sys.stderr if self._access_log is None else self._access_log
         self._access = AccessLog(access_log, "json" if self._log_format == "json" else "text")
         self.metrics = Metrics(
@@ -236,6 +244,7 @@ class Gateway:
             metrics=self.metrics.render,
             process_metrics=self.metrics.render_process,
             records=self._records.latest,
+            operating_point=self._operating_point,
             drain=self._drain,
             explain=self._explain,
             degraded=self.metrics.degradations,
@@ -291,6 +300,7 @@ class Gateway:
     def _record(self, record: Record) -> None:
         self.metrics.observe(record)
         self._records.add(record)
+        self._worked.ended(record)
         self._access.write(record)
         engine = self.dispatcher.scheduler.engines.get(record.engine)
         if engine is not None and engine.cooling:
@@ -314,6 +324,10 @@ class Gateway:
 
     def _explain(self, body: bytes) -> Mapping[str, object]:
         return explain(self.dispatcher.scheduler, self._intake.dry_run(body), self.dispatcher.now())
+
+    def _operating_point(self) -> Mapping[str, object]:
+        concurrency = self.dispatcher.scheduler.concurrency
+        return operating_point(concurrency, self._worked, self.dispatcher.snapshot(), self.dispatcher.now())
 
     def _degraded(self) -> Mapping[str, bool | float]:
         return {

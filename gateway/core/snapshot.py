@@ -72,6 +72,8 @@ class RunningView(Struct, frozen=True, kw_only=True):
 
 
 class Snapshot(Struct, frozen=True, kw_only=True):
+    """`concurrency_seconds` are those at each label of the metric, since the start (`core/operating.py`)."""
+
     engines: tuple[EngineView, ...]
     waiting: tuple[WaitingView, ...]
     running: tuple[RunningView, ...]
@@ -79,3 +81,4 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     max_queue: int
     max_queue_bytes: int
     policy: str
+    concurrency_seconds: dict[str, float] = {}

@@ -2,6 +2,7 @@
 
 from gateway.core.engine import Engine
 from gateway.core.entry import Entry
+from gateway.core.operating import by_label
 from gateway.core.request import PRIORITY_NAMES
 from gateway.core.scheduler import Scheduler
 from gateway.core.snapshot import EngineView, RunningView, Snapshot, WaitingView
@@ -35,6 +36,7 @@ def snapshot(scheduler: Scheduler, now: float) -> Snapshot:
         max_queue=queue.max_requests,
         max_queue_bytes=queue.max_bytes,
         policy=scheduler.policy,
+        concurrency_seconds=by_label(scheduler.concurrency.total(now).in_flight),
     )
 
 

@@ -28,6 +28,7 @@ PATHS = (
     "GET /metrics",
     "GET /api/state",
     "GET /api/requests?limit=",
+    "GET /api/operating-point",
     "POST /api/explain",
     "POST /api/engines/{name}/drain",
     "POST /api/engines/{name}/undrain",
@@ -63,6 +64,7 @@ class AdminDeps:
     metrics: Callable[[], bytes]
     process_metrics: Callable[[], bytes]
     records: Callable[[int], Sequence[Record]]
+    operating_point: Callable[[], Mapping[str, object]]
     drain: Callable[[str, bool], bool]
     explain: Callable[[bytes], Mapping[str, object]]
     degraded: Callable[[], Mapping[str, bool | float]]
@@ -94,6 +96,7 @@ def make_app(deps: AdminDeps) -> web.Application:
             web.get("/metrics", admin.metrics),
             web.get("/api/state", admin.state),
             web.get("/api/requests", admin.requests),
+            web.get("/api/operating-point", admin.operating_point),
             web.post("/api/explain", admin.explain),
             web.post("/api/engines/{name}/drain", admin.drain),
             web.post("/api/engines/{name}/undrain", admin.undrain),
@@ -139,6 +142,9 @@ class _Admin:
         if not 1 <= limit <= MAX_LIMIT:
             return _error(400, "invalid_request", f"limit must be a whole number from 1 to {MAX_LIMIT}.")
         return _json({"requests": self._deps.records(limit)})
+
+    async def operating_point(self, _request: web.Request) -> web.Response:
+        return _json(self._deps.operating_point())
 
     async def explain(self, request: web.Request) -> web.Response:
         limit_bytes = self._deps.max_body_bytes()

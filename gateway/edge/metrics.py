@@ -243,6 +243,9 @@ class Metrics(Collector):
         engines = {view.name: view for view in reversed(snapshot.engines)}
         yield from _engine_families(tuple(engines.values()))
         yield self._queue_depth(snapshot)
+        spent = [((n,), seconds) for n, seconds in snapshot.concurrency_seconds.items()]
+        spent_text = "Time spent at n requests in flight, or at fewer above the label before."
+        yield _counter("concurrency_seconds", spent_text, ("n",), spent)
         reload_text = "1 if the last reload of the configuration worked; 1 before the first."
         yield _gauge("config_last_reload_success", reload_text, (), [((), self._reloaded())])
         kinds = [((kind,), float(value)) for kind, value in self._degradations(snapshot).items()]

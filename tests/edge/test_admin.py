@@ -60,6 +60,7 @@ class Gateway:
             "last_reload": lambda: Reload(last_at="2026-01-02T03:04:05.678Z"),
             "config": lambda: {"listen": "127.0.0.1:8900"},
             "max_body_bytes": lambda: 32 << 20,
+            "operating_point": lambda: {"sentence": "Nothing measured yet."},
             "started_at_s": 100.0,
             "clock": lambda: 142.5,
         }

@@ -60,7 +60,9 @@ def test_every_metric_of_this_release_is_there_with_its_type():
         for family in text_string_to_metric_families(Gateway().metrics.render().decode())
     }
     counters = "requests slot_idle_while_waiting_seconds rejected prompt_tokens cached_tokens_best "
-    counters += "cached_tokens_predicted cached_tokens_delivered cached_tokens_unknown_requests"
+    counters += (
+        "cached_tokens_predicted cached_tokens_delivered cached_tokens_unknown_requests concurrency_seconds"
+    )
     gauges = (
         "in_flight slots slots_cooling queue_depth engine_up engine_running engine_waiting engine_kv_usage "
     )
