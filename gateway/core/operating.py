@@ -4,11 +4,13 @@ A team tuned its engines for eight requests at once and found production at one 
 sentence is for.
 """
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 
 from msgspec import Struct
 
-from gateway.core.concurrency import HIGHEST
+from gateway.core.concurrency import HIGHEST, Spent
 
 MORE = "more"
 LABELS = ("0", "1", "2", "3", "4", "6", "8", "12", "16", "24", "32", "48", "64", MORE)
@@ -33,21 +35,13 @@ def busy(seconds: Sequence[float]) -> list[float]:
 
 
 def at_most(seconds: Sequence[float]) -> AtMost:
-    """Exact percentiles of `seconds` at each number."""
-    top = max((n for n, spent_s in enumerate(seconds) if spent_s > 0), default=None)
-    if top is None:
+    """Exact percentiles: the least number that is not exceeded for such a share of the time."""
+    sums = list(accumulate(seconds))
+    total_s = sums[-1]
+    if total_s <= 0:
         return AtMost(None, None, None, None)
-    p50, p90, p99 = (_percentile(seconds, share) for share in (0.5, 0.9, 0.99))
+    p50, p90, p99, top = (bisect_left(sums, total_s * share) for share in (0.5, 0.9, 0.99, 1.0))
     return AtMost(p50, p90, p99, top)
-
-
-def _percentile(seconds: Sequence[float], share: float) -> int:
-    """The least number that is not exceeded for `share` of the time."""
-    sums, total = [], 0.0
-    for spent_s in seconds:
-        total += spent_s
-        sums.append(total)
-    return next(n for n, so_far in enumerate(sums) if so_far >= total * share)
 
 
 def by_label(seconds: Sequence[float]) -> dict[str, float]:
@@ -84,9 +78,10 @@ def share_of(seconds: Sequence[float]) -> float | None:
     return sum(seconds[1:]) / total if total > 0 else None
 
 
-def sentence(seconds: Sequence[float], slots: int, assumed: int) -> str:
-    """What `seconds` at each number in flight come to, in words, beside the `slots` that there are, `assumed`
-    of which nobody told."""
+def sentence(spent: Spent, slots: int, assumed: int) -> str:
+    """What was in flight in words, what was wanted if that was more, and the `slots` that there are, of which
+    nobody told `assumed`."""
+    seconds = spent.in_flight
     whole, worked, share = at_most(seconds), at_most(busy(seconds)), share_of(seconds)
     if whole.p99 is None or whole.p50 is None or share is None:
         return "Nothing measured yet."
@@ -99,6 +94,9 @@ def sentence(seconds: Sequence[float], slots: int, assumed: int) -> str:
             f"Of the time with any in flight, {_percent(share)} of all: {_mostly(worked.p99)}, "
             f"the median is {shown(worked.p50)}."
         )
+    wanted_p99 = at_most(spent.wanted).p99 or 0
+    if wanted_p99 > whole.p99:
+        parts.append(f"With those that waited in the queue: {_mostly(wanted_p99, 'of the time ')}.")
     return " ".join([*parts, _slots(slots, assumed)])
 
 

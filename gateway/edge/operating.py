@@ -23,7 +23,7 @@ def operating_point(concurrency: Concurrency, worked: Worked, snapshot: Snapshot
     return {
         "since": concurrency.since,
         "seconds": round(sum(total.in_flight), 6),
-        "sentence": sentence(total.in_flight, slots, assumed),
+        "sentence": sentence(total, slots, assumed),
         "slots": slots,
         "slots_assumed": assumed,
         "share_busy": share_of(total.in_flight),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.core.concurrency import HIGHEST
+from gateway.core.concurrency import HIGHEST, Spent
 from gateway.core.operating import (
     LABELS,
     AtMost,
@@ -98,8 +98,17 @@ def test_above_64_is_told_as_that() -> None:
     ],
 )
 def test_the_sentence(seconds: list[float], words: str) -> None:
-    assert sentence(seconds, 32, 0) == words
+    assert sentence(Spent(seconds, seconds), 32, 0) == words
 
 
 def test_the_sentence_says_which_slots_nobody_told() -> None:
-    assert sentence(spent(n1=1.0), 264, 256).endswith(" Slots: 264, 256 of them assumed.")
+    seconds = spent(n1=1.0)
+    assert sentence(Spent(seconds, seconds), 264, 256).endswith(" Slots: 264, 256 of them assumed.")
+
+
+def test_the_sentence_tells_what_was_wanted_if_that_was_more() -> None:
+    there = Spent(spent(n3=10.0, n4=90.0), spent(n3=10.0, n4=80.0, n7=9.5, n9=0.5))
+    assert sentence(there, 4, 0) == (
+        "99 % of the time at most 4 requests in flight; the median is 4; never more than 4. "
+        "With those that waited in the queue: 99 % of the time at most 7 requests. Slots: 4."
+    )
