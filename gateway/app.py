@@ -340,6 +340,7 @@ class Gateway:
         while True:
             await asyncio.sleep(_FLUSH_S)
             self._access.flush()
+            self._worked.count()
 
 
 async def run(config: Config, log: logging.Logger, log_format: str, file: ConfigFile | None = None) -> None:

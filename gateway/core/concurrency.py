@@ -19,6 +19,7 @@ HOURS = 48
 
 _HOUR_S = 3600
 _MORE = HIGHEST + 1
+_NEVER = float("-inf")
 
 Seconds = list[float]
 """Seconds at each number of requests, 0 to `HIGHEST`; the last is for all above."""
@@ -54,8 +55,8 @@ class Concurrency:
     1970, by which the hours (of UTC) begin."""
 
     __slots__ = (
-        "_alone", "_before", "_ends_at", "_hour", "_hours", "_offset_s", "_since", "in_flight",
-        "started_at", "waiting",
+        "_alone", "_alone_until", "_before", "_ends_at", "_hour", "_hours", "_offset_s", "_since",
+        "in_flight", "started_at", "waiting",
     )  # fmt: skip
 
     def __init__(self, started_at: float = 0.0, wall_offset_s: float = 0.0) -> None:
@@ -76,18 +77,18 @@ class Concurrency:
         """So many `more` are in flight from now on."""
         count, since = self.in_flight, self._since
         self.in_flight = count + more
-        # Times may go back by the tick that a timer fires early: what was counted stays counted.
-        if now > since:
-            if self.waiting or now >= self._ends_at:
-                self._settle(count, now)
-                return
-            self._alone[count if count < _MORE else _MORE] += now - since
+        # Most often, and nothing else may be done then: it is on every request's way, twice.
+        if since < now < self._alone_until and count < _MORE:
+            self._alone[count] += now - since
             self._since = now
+        else:
+            self._settle(count, now)
 
     def waits(self, more: int, now: float) -> None:
         """So many `more` wait in the queue from now on."""
         self._settle(self.in_flight, now)
         self.waiting += more
+        self._alone_until = _NEVER if self.waiting else self._ends_at
 
     def total(self, now: float) -> Spent:
         """All since the start, until now."""
@@ -111,6 +112,7 @@ class Concurrency:
 
     def _spend(self, count: int, now: float) -> None:
         spent_s = now - self._since
+        # Times may go back by the tick that a timer fires early: what was counted stays counted.
         if spent_s <= 0:
             return
         self._since = now
@@ -125,6 +127,7 @@ class Concurrency:
         self._alone = hour.alone
         self._hours.append(hour)
         self._ends_at = (number + 1) * _HOUR_S - self._offset_s
+        self._alone_until = _NEVER if self.waiting else self._ends_at
 
 
 def _none() -> Seconds:

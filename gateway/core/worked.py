@@ -8,7 +8,6 @@ from msgspec import Struct
 from gateway.core.concurrency import HOURS
 from gateway.core.request import Record
 
-_BATCH = 64
 _HOUR_CHARS = len("2026-12-01T14")
 
 
@@ -56,32 +55,32 @@ Classes = dict[str, Work]
 
 
 class Worked:
-    """Bounded: the last hours one by one, all before them as one."""
+    """Bounded: the last hours one by one, all before them as one.
+
+    `ended` takes each record, whose request counts to the hour in which it ended if it took a slot. They are
+    kept until `count`, to be called now and then, since one at a time costs more.
+    """
 
     def __init__(self) -> None:
         self._ended: list[Record] = []
+        self.ended = self._ended.append
         self._hours: dict[str, Classes] = {}
         self._before: Classes = {}
 
-    def ended(self, record: Record) -> None:
-        """A request that took a slot counts to the hour in which it ended."""
-        self._ended.append(record)
-        if len(self._ended) >= _BATCH:
-            self._count()
-
     def total(self) -> Classes:
         """By class, since the start."""
-        self._count()
+        self.count()
         return merged([self._before, *self._hours.values()])
 
     def hours(self) -> Mapping[str, Classes]:
         """By hour, named as in `core.concurrency`, and class."""
-        self._count()
+        self.count()
         return {f"{hour}:00Z": classes for hour, classes in self._hours.items()}
 
-    def _count(self) -> None:
-        """A batch costs less than one at a time, with a request's other work between."""
-        ended, self._ended = self._ended, []
+    def count(self) -> None:
+        """All that has ended since the last time."""
+        ended = self._ended.copy()
+        self._ended.clear()
         for hour, records in _by_hour(ended):
             by_class: defaultdict[str, list[Record]] = defaultdict(list)
             for record in records:

@@ -15,14 +15,14 @@ from msgspec import Struct
 
 from gateway.wire.body import compact, model_of, parse_object
 from gateway.wire.errors import BadRequest
-from gateway.wire.workload import OTHER, workload
+from gateway.wire.workload import CHAT, FIELDS, LONG_BYTES, OTHER, by_fields, by_prompt
 
 _MESSAGE, _FIELD, _TOOLS, _CALL = "\x1e", "\x1f", "\x1dtools", "\x1dcall"
 _SYSTEM_ROLES = ("system", "developer")
 _NO_PROMPT_FIELDS = frozenset(("role", "content", "tool_calls", "tool_call_id", "id", "function_call"))
 _HEAD_FIELDS = ("chat_template_kwargs", "reasoning_effort", "documents", "chat_template")
 _RENDERED_FIELDS = frozenset((*_HEAD_FIELDS, "tools", "functions"))
-_OPTION_FIELDS = frozenset(("stream_options", "cache_salt", "n", "prompt_cache_key", "metadata"))
+_OPTION_FIELDS = FIELDS | {"stream_options", "cache_salt", "n", "prompt_cache_key", "metadata"}
 _MAX_WIDTH = 100_000
 
 
@@ -53,12 +53,17 @@ def read(api: str, body: bytes) -> Ask:
         raise BadRequest("The request body is nested too deeply to be read.") from None
     include, choices, session = None, 1, ""
     salt: Any = ""
+    workload = CHAT
+    if api != "chat" or total_bytes >= LONG_BYTES:
+        # Of a prompt that is not read the body is the only measure.
+        workload = by_prompt(api, canonical, len(body) if reader is None else total_bytes)
     # One look for all that most bodies lack.
     if not _OPTION_FIELDS.isdisjoint(data):
         options, salt, n = data.get("stream_options"), data.get("cache_salt"), data.get("n")
         include = options.get("include_usage") if isinstance(options, dict) else None
         choices = 1 if n is None else _choices(n)
         session = _session(data)
+        workload = by_fields(api, data) or workload
     return Ask(
         model=model_of(data),
         canonical=canonical,
@@ -70,8 +75,7 @@ def read(api: str, body: bytes) -> Ask:
         include_usage=include if isinstance(include, bool) else None,
         token_ids=token_ids,
         session=session,
-        # Of a prompt that is not read the body is the only measure.
-        workload=workload(api, data, canonical, len(body) if reader is None else total_bytes),
+        workload=workload,
     )
 
 

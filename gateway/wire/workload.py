@@ -19,8 +19,8 @@ _FORM_FIELDS = frozenset((
     "text",  # the Responses API has the form inside
 ))  # fmt: skip
 _FILL_FIELDS = frozenset(("suffix", "input_prefix", "input_suffix"))
-# A body without any of these is `chat` or `long`.
-_FIELDS = _FORM_FIELDS | _FILL_FIELDS | {"tools"}
+FIELDS = _FORM_FIELDS | _FILL_FIELDS | {"tools"}
+"""Of a body without any of these `by_fields` has nothing to say."""
 
 # How prompts for fill-in-the-middle begin (StarCoder; Qwen and CodeGemma; DeepSeek; Code Llama; Codestral),
 # or with the files of a repository before them.
@@ -44,17 +44,21 @@ _EDITING_TOOLS = frozenset((
 _LOOKED_AT_TOOLS = 64
 
 
-def workload(api: str, data: Mapping[str, Any], prompt: bytes, prompt_bytes: int) -> str:
-    """`json` if the output's form is given, `code` if a file is completed or edited, `long` from `LONG_BYTES`
-    on, else `chat`; in this order, since the form of the output tells more than the length of the prompt.
-    `other` for what does not generate text, or is of an API that is not known to."""
+def by_fields(api: str, data: Mapping[str, Any]) -> str:
+    """`json` if the output's form is given, else `code` if a file is completed or edited, else empty. It goes
+    before `by_prompt`, since the form of the output tells more than the length of the prompt."""
+    if api not in STREAMING or FIELDS.isdisjoint(data):
+        return ""
+    if _has_form(data):
+        return JSON
+    return CODE if _fills(data) or _edits(data.get("tools")) else ""
+
+
+def by_prompt(api: str, prompt: bytes, prompt_bytes: int) -> str:
+    """`code` if it begins as prompts for filling in do, `long` from `LONG_BYTES` on, else `chat`. `other` for
+    what does not generate text, or is of an API that is not known to."""
     if api not in STREAMING:
         return OTHER
-    if not _FIELDS.isdisjoint(data):
-        if _has_form(data):
-            return JSON
-        if _fills(data) or _edits(data.get("tools")):
-            return CODE
     if api == "completions" and prompt.startswith(_FILL_MARKS):
         return CODE
     return LONG if prompt_bytes >= LONG_BYTES else CHAT
