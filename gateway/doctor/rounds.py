@@ -16,7 +16,9 @@ _DRIZZLE_S = 3.0
 _DRIZZLE_REQUESTS = 300
 _DRIZZLE_AT_ONCE = 4
 _STAGGER_S = 0.002
-_STAGGER_ALL_S = 0.1
+_STAGGERED = 0.1
+"""Of one answer's time are requests sent a moment apart, so that they stand in line in a known order."""
+
 _RETRIES = 5
 _LAG_EVERY_S = 0.02
 _SHORT = Shape(4, 2)
@@ -60,7 +62,7 @@ class Rounds:
         seen: list[Look] = []
         readings: list[Reading] = []
         lag = [0.0]
-        stagger_s = min(_STAGGER_S, _STAGGER_ALL_S / len(shapes))
+        stagger_s = min(_STAGGER_S, _STAGGERED * (self._findings.single_s or 1.0) / len(shapes))
 
         sending = [(number, shape, number * stagger_s) for number, shape in enumerate(shapes)]
         if short_at_s is not None:
