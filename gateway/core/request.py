@@ -55,7 +55,7 @@ class Member(Struct, frozen=True):
     blocks: tuple[int, ...] = ()
 
 
-class Request(Struct, frozen=True, kw_only=True, gc=False):
+class Request(Struct, frozen=True, gc=False):
     """One client request as the scheduler sees it: sizes and hashes, never text.
 
     `key` is unique in this process and names the request in every scheduler call; `id` is what the

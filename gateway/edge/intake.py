@@ -166,24 +166,14 @@ class Intake:
         number = next(self._numbers)
         salt, canonical = ask.salt, ask.canonical
         pool = tuple([Member(it, chain(canonical, it, salt)) for it in resolved.pool])
+        # By name these 16 would take 0.7 us more, 15 would not: msgspec keeps so many names at hand.
         return Request(
-            key=number,
-            id=envelope.request_id or f"{self._id_prefix}{number:08x}",
-            api=envelope.api,
-            model=resolved.real,
-            blocks=pool[0].blocks if pool else chain(canonical, resolved.real, salt),
-            prompt_bytes=ask.prompt_bytes,
-            body_bytes=body_bytes,
-            width=ask.width,
-            prompts=ask.prompts,
-            priority=envelope.priority,
-            session=envelope.session or (session_of({}, ask.session) if ask.session else 0),
-            max_wait_s=envelope.max_wait_s,
-            stream=ask.stream,
-            token_ids=ask.token_ids,
-            workload=ask.workload,
-            pool=pool,
-        )
+            number, envelope.request_id or f"{self._id_prefix}{number:08x}", envelope.api, resolved.real,
+            pool[0].blocks if pool else chain(canonical, resolved.real, salt), ask.prompt_bytes, body_bytes,
+            ask.width, envelope.priority,
+            envelope.session or (session_of({}, ask.session) if ask.session else 0),
+            envelope.max_wait_s, ask.prompts, ask.stream, ask.token_ids, ask.workload, pool,
+        )  # fmt: skip
 
     def _priority(self, told: Mapping[bytes, bytes], key: Key) -> int:
         """The key's; the header may only lower it."""
