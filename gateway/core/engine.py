@@ -1,40 +1,25 @@
 """One engine as the scheduler knows it: its limits, its health, and what runs on it now."""
 
 from collections.abc import Sequence
-from enum import StrEnum
 from math import expm1
 
-from gateway.core.concurrency import Concurrency
+from gateway.core.caps import Caps
 from gateway.core.facts import Facts as Facts
 from gateway.core.facts import Residency as Residency
 from gateway.core.facts import SlotSource as SlotSource
+from gateway.core.growth import Growth
+from gateway.core.health import Health as Health
+from gateway.core.health import Probe as Probe
 from gateway.core.holds import Hold
 from gateway.core.lease import Cooling as Cooling
 from gateway.core.lease import Lease as Lease
 from gateway.core.lease import LoadReport as LoadReport
 from gateway.core.request import Usage
 from gateway.core.smoothing import Rate, smoothed
+from gateway.core.watch import Watch as Watch
 
 MIN_RATE_TOKENS = 64
 """Fewer uncached tokens than this tell more about overhead than about the prefill rate."""
-
-
-class Health(StrEnum):
-    UNKNOWN = "unknown"
-    LOADING = "loading"
-    READY = "ready"
-    BUSY = "busy"
-    DOWN = "down"
-
-
-class Probe(StrEnum):
-    """What one health probe saw. SLOW and ERROR say little while the engine is working."""
-
-    OK = "ok"
-    LOADING = "loading"
-    SLOW = "slow"
-    ERROR = "error"
-    REFUSED = "refused"
 
 
 DEFAULT_SLOT_S = 10.0
@@ -54,27 +39,6 @@ AVERAGED_S = 60.0
 _UNKNOWN, _LOADING, _READY, _BUSY, _DOWN = (
     Health.UNKNOWN, Health.LOADING, Health.READY, Health.BUSY, Health.DOWN
 )  # fmt: skip
-
-
-class Watch:
-    """What the engines of a fleet tell of themselves, so that nobody asks each of them at each request.
-
-    `is_stale`: one takes requests or does not otherwise than before, or its facts are others. `timed` has all
-    engines that keep a slot or let one cool, and perhaps some that did. `concurrency` hears of every lease.
-    """
-
-    __slots__ = ("concurrency", "is_stale", "timed")
-
-    def __init__(self) -> None:
-        self.concurrency = Concurrency()
-        self.is_stale = True
-        self.timed: set[Engine] = set()
-
-    def join(self, engine: "Engine") -> None:
-        engine.watch = self
-        self.is_stale = True
-        if engine.holds or engine.cooling:
-            self.timed.add(engine)
 
 
 class Engine:
@@ -97,6 +61,11 @@ class Engine:
         self._quota: int | None = None
         self._foreign = 0
         self.slots = self.usable = self._facts.slots
+        self.slots_source = self._facts.slots_source
+        self.is_soft = True
+        self.caps = Caps(self.slots)
+        self.growth = Growth(self)
+        self._beyond = 0
         self.block_tokens, self.residency = self._facts.block_tokens, self._facts.residency
         self.leases: dict[int, Lease] = {}
         self.in_flight = 0
@@ -127,11 +96,12 @@ class Engine:
 
     @facts.setter
     def facts(self, facts: Facts) -> None:
-        self._facts = facts
-        self.slots, self.block_tokens = facts.slots, facts.block_tokens
-        self.residency = facts.residency
+        before, self._facts = self._facts, facts
+        self.block_tokens, self.residency = facts.block_tokens, facts.residency
         self.watch.is_stale = True
-        self._resize()
+        if (facts.slots, facts.slots_source) != (before.slots, before.slots_source):
+            self.growth.reset()
+            self.limit(facts.slots, facts.slots_source)
 
     @property
     def health(self) -> Health:
@@ -178,7 +148,25 @@ class Engine:
     def _resize(self) -> None:
         slots, quota = self.slots, self._quota
         limit = slots if quota is None else min(slots, quota)
-        self.usable = max(0, limit - self._foreign)
+        self.usable = max(0, limit - self._foreign) + self._beyond
+
+    @property
+    def beyond(self) -> int:
+        """Slots beyond the cap that one request may take (`growth`)."""
+        return self._beyond
+
+    @beyond.setter
+    def beyond(self, width: int) -> None:
+        self._beyond = width
+        self._resize()
+
+    def limit(self, slots: int, source: SlotSource) -> None:
+        """Another cap than before."""
+        self.slots, self.slots_source, self._beyond = slots, source, 0
+        self.is_soft = source.is_soft
+        self.caps.believe(slots)
+        self.watch.resized.add(self)
+        self._resize()
 
     def serves(self, model: str) -> bool:
         return self.accepting and model in self.facts.models
@@ -222,23 +210,40 @@ class Engine:
         """The session of `blocks` has its next turn placed, here or elsewhere."""
         self.holds = [hold for hold in self.holds if not hold.is_for(blocks)]
 
-    def lease(self, key: int, width: int, prefill_tokens: int, now: float, *, prompt_tokens: int = 0) -> None:
-        """Count a granted request in flight. `prefill_tokens` of its prompt are to be computed."""
+    def lease(
+        self, key: int, width: int, prefill_tokens: int, now: float, *, prompt_tokens: int = 0,
+        stream: bool = False,
+    ) -> None:  # fmt: skip
+        """Count a granted request in flight. `prefill_tokens` of its prompt are to be computed. `stream`: its
+        first token will be told."""
         ahead_tokens = self.pending_prefill_tokens
-        self.leases[key] = Lease(width, now, prefill_tokens, prompt_tokens, ahead_tokens)
+        cooling = self.cooling_width
+        self.leases[key] = self.caps.granted(
+            key, width, now, prefill_tokens, prompt_tokens, ahead_tokens, stream and width > 0,
+            self.in_flight + cooling,
+        )  # fmt: skip
         self.pending_prefill_tokens = ahead_tokens + prefill_tokens
         if width:
             self.watch.concurrency.runs(1, now)
-        busy = self._runs(width, now) + self.cooling_width
+        busy = self._runs(width, now) + cooling
         if busy > self._peak:
             self._peak = busy
 
-    def first_token(self, key: int, now: float) -> None:
+    def first_token(self, key: int, now: float) -> float | None:
+        """Returns how long the request waited for its slots in there, None where that is not known."""
         lease = self.leases.get(key)
-        if lease is not None and lease.first_token_at is None:
+        if lease is None:
+            return None
+        if lease.first_token_at is None:
             lease.first_token_at = now
             self.pending_prefill_tokens -= lease.prefill_tokens
+            busy = 0 if self.cooling_width or self._foreign else self.in_flight
+            held = self.caps.started(key, lease, now, busy)
+            if self.is_soft:
+                self.growth.has_started(key, now, was_held=held)
             self.alive(now)
+        slot_at = lease.slot_at
+        return None if slot_at is None else slot_at - lease.granted_at
 
     def _runs(self, more: int, now: float) -> int:
         """So much `more` runs from now on; returns all that does."""
@@ -254,6 +259,9 @@ class Engine:
         self._runs(-lease.width, now)
         if lease.first_token_at is None:
             self.pending_prefill_tokens -= lease.prefill_tokens
+        self.caps.ended_one(key, lease, now)
+        if self.is_soft:
+            self.growth.ended(key)
         return lease
 
     def cool(self, width: int, now: float) -> None:
@@ -261,6 +269,7 @@ class Engine:
             self.cooling.append(Cooling(width, now, now + self.facts.cancel_s))
             self.watch.timed.add(self)
             self.cooling_width += width
+            self.caps.cools(width)
 
     def alive(self, now: float) -> None:
         """Bytes from the engine: it is healthy, whatever a probe says (k3s#10240, olla@960a815)."""
@@ -278,7 +287,7 @@ class Engine:
         elif probe is Probe.REFUSED:
             self.health = _DOWN
             self.report = self.report_at = None
-            self._warm(0)
+            self._warm(0, now)
         else:
             self._failures += 1
             recent = self._last_traffic is not None and now - self._last_traffic < _LIVE_TRAFFIC_S
@@ -295,7 +304,7 @@ class Engine:
         before, self._asked_before = self._asked_before, report.asked_at
         started = sum(lease.width for lease in self.leases.values() if lease.is_in(report, before))
         if self.cooling and report.asked_at - self.cooling[-1].since >= _CANCEL_SEEN_S:
-            self._warm(max(0, running - started))
+            self._warm(max(0, running - started), now)
         if running > self.in_flight:
             # The engine still counts one that left: `cancel_s` ends the waiting only where none can be asked.
             until = now + self.facts.cancel_s
@@ -303,7 +312,10 @@ class Engine:
         foreign = max(0, running - self._peak)
         self.foreign = min(foreign, self._foreign_before)
         self._foreign_before = foreign
-        self._peak = self.in_flight + self.cooling_width
+        self._peak = busy = self.in_flight + self.cooling_width
+        self.caps.reported(report, 0 if self._foreign else busy, self._facts.kv_tokens)
+        if self.is_soft:
+            self.growth.reported(report, now)
 
     def restarted(self) -> None:
         self.restarts += 1
@@ -319,7 +331,10 @@ class Engine:
         self.report = self.report_at = None
         self.foreign = self._foreign_before = 0
         self.holds = []
-        self._warm(0)
+        self._warm(0, self._averaged_at)
+        self.caps.forget()
+        self.growth.reset()
+        self.limit(self._facts.slots, self._facts.slots_source)
 
     def come_back(self, name: str) -> None:
         """It is configured again while some of its requests still run."""
@@ -334,7 +349,8 @@ class Engine:
             self.holds = [hold for hold in self.holds if hold.until > now]
         if self.cooling and min(item.until for item in self.cooling) <= now:
             self.cooling = [item for item in self.cooling if item.until > now]
-            self.cooling_width = sum(item.width for item in self.cooling)
+            before, self.cooling_width = self.cooling_width, sum(item.width for item in self.cooling)
+            self.caps.freed(before - self.cooling_width, now)
 
     def next_deadline(self) -> float | None:
         if not self.cooling and not self.holds:
@@ -346,13 +362,14 @@ class Engine:
         """Rates from one good answer, so that it is alive: the engine's own timings, else what a stream
         showed."""
         self._last_traffic = now
+        prompt, cached = usage.prompt_tokens, usage.cached_tokens
+        self.caps.learn(lease, None if prompt is None or cached is None else prompt - cached)
         if self._failures or self._health is _DOWN:
             self.alive(now)
         if lease.width:
             self.slot_s = smoothed(self.slot_s, now - lease.granted_at)
         if lease.first_token_at is None and not usage.prefill_s and not usage.decode_s:
             return
-        prompt, cached = usage.prompt_tokens, usage.cached_tokens
         prefill_s, decode_s = usage.prefill_s, usage.decode_s
         if lease.first_token_at is not None:
             prefill_s = prefill_s or lease.first_token_at - lease.granted_at
@@ -364,9 +381,11 @@ class Engine:
         if decode_s and usage.completion_tokens is not None and usage.completion_tokens > 1:
             self.decode_tokens_per_s = self._decode_rate.add(usage.completion_tokens - 1, decode_s)
 
-    def _warm(self, width: int) -> None:
+    def _warm(self, width: int, now: float) -> None:
         """At most `width` of the cooling slots are still busy; the youngest are kept."""
         excess = self.cooling_width - width
+        if excess > 0:
+            self.caps.freed(excess, now)
         while excess > 0:
             oldest = self.cooling.pop(0)
             if oldest.width > excess:

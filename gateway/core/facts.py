@@ -13,6 +13,11 @@ class SlotSource(StrEnum):
     ASSUMED = "assumed"
     INFERRED = "inferred"
 
+    @property
+    def is_soft(self) -> bool:
+        """Whether it is a working limit, which may be found to be another."""
+        return self is SlotSource.ASSUMED or self is SlotSource.INFERRED
+
 
 class Residency(StrEnum):
     """How an engine keeps prefixes: a pool of shared KV blocks, or one prefix in each slot."""

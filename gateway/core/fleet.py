@@ -50,6 +50,13 @@ class Fleet:
         self._placing.fleet_changed()
         return moved
 
+    def resized(self, engines: set[Engine]) -> None:
+        """These have another number of slots than before; forgets them."""
+        while engines:
+            engine = engines.pop()
+            if self.has(engine):
+                self._index.resize(engine)
+
     def released(self, engine: Engine) -> None:
         """A request is over on an engine that is leaving."""
         if not engine.leases:

@@ -213,11 +213,9 @@ class Index:
         cache = self._caches.get(engine.name)
         if engine.facts.residency is Residency.SLOTS:
             if isinstance(cache, SlotCache):
-                cache.resize(engine.facts.slots)
+                cache.resize(engine.slots)
             else:
-                self._caches[engine.name] = SlotCache(
-                    engine.facts.slots, self._blocks(engine, HOST_COPY_TOKENS)
-                )
+                self._caches[engine.name] = SlotCache(engine.slots, self._blocks(engine, HOST_COPY_TOKENS))
         else:
             if not isinstance(cache, PooledCache):
                 self._caches[engine.name] = PooledCache(0)
@@ -226,6 +224,12 @@ class Index:
         self._fits += _FITS_APART
         versioned = self._caches[engine.name].versioned
         versioned.version = self._fits + versioned.version % _FITS_APART
+
+    def resize(self, engine: Engine) -> None:
+        """It has another number of slots than before."""
+        cache = self._caches.get(engine.name)
+        if isinstance(cache, SlotCache):
+            cache.resize(engine.slots)
 
     def remove(self, engine: str) -> None:
         del self._caches[engine]

@@ -26,7 +26,14 @@ class LoadReport(Struct, frozen=True, kw_only=True):
 
 class Lease(Struct, gc=False):
     """One request's slots on an engine, from its grant to its last byte. `ahead_tokens` of other prompts were
-    still to be computed when it was granted."""
+    still to be computed when it was granted.
+
+    The rest is for `caps`. `is_stream`: its first token will be seen. `place`: the width granted by then,
+    itself included; `overtaken`: what of that came later and has ended before its first token.
+    `ahead_tokens_told`: like `ahead_tokens`, without what must be done, as later prompts are.
+    `untold_before`: prompt tokens of requests that tell no first token and came before it. `slot_at`: when it
+    got its slots in the engine, None while it waits for them there and where that is not known.
+    """
 
     width: int
     granted_at: float
@@ -34,6 +41,12 @@ class Lease(Struct, gc=False):
     prompt_tokens: int = 0
     ahead_tokens: int = 0
     first_token_at: float | None = None
+    is_stream: bool = False
+    place: int = 0
+    overtaken: int = 0
+    ahead_tokens_told: int = 0
+    untold_before: int = 0
+    slot_at: float | None = None
 
     def is_in(self, report: LoadReport, asked_before: float) -> bool:
         """Whether the engine must have counted it in `report`, the one before having been asked for at

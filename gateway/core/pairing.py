@@ -18,7 +18,8 @@ from gateway.core.engine import Engine
 from gateway.core.entry import Entry, Look
 from gateway.core.idle import IdleClock
 from gateway.core.placing import Placing, earlier
-from gateway.core.request import Decision
+from gateway.core.request import Decision, Request
+from gateway.core.router import Candidate
 from gateway.core.swaps import MOSTLY, RECHECK_S, Swaps
 
 WINDOW = 64
@@ -26,6 +27,9 @@ WINDOW = 64
 
 KEPT_OUT_WINDOW = 16
 """How many of these may be ones kept out of a full cache: they must not hide those who can go on."""
+
+BEYOND_WINDOW = 8
+"""So many are looked at for one that may go beyond an engine's limit."""
 
 AGING = 10.0
 """Seconds in the queue that outweigh one second of prefill: nobody is overtaken for longer than that."""
@@ -102,7 +106,38 @@ class Pairing:
         if not self._placing.open_models({}):
             self._placing.all_are_full()
             self.due = None
+        if self._queue.by_key:
+            self._go_beyond(now, granted)
         return granted
+
+    def may_go_beyond(self, now: float) -> bool:
+        """Whether an engine may be sent one request more than its limit."""
+        return any(it.is_soft and it.growth.may(now) for it in self._engines.values())
+
+    def _go_beyond(self, now: float, granted: list[Decision]) -> None:
+        """One request more than the limit to engines whose limit is a working one (`growth`)."""
+        for engine in self._engines.values():
+            if engine.is_soft and engine.growth.may(now):
+                self._placing.begin_looks(len(self._queue) - 1)
+                self._send_beyond(engine, now, granted)
+
+    def _send_beyond(self, engine: Engine, now: float, granted: list[Decision]) -> None:
+        """The first of those who wait that would go there, find a slot nowhere else, and of which it will be
+        seen whether it runs."""
+        for waiting in self._queue.first(set(engine.facts.models), BEYOND_WINDOW, BEYOND_WINDOW):
+            request, key = waiting.request, waiting.request.key
+            if request.width != 1 or not (request.stream or engine.caps.is_told):
+                continue
+            entry = self._entries[key]
+            look = self._placing.look(entry, {})
+            if look is None or look.engine is not engine or look.other is not None:
+                continue
+            if self._admits(entry, engine, now - waiting.since, now):
+                engine.beyond = 1
+                self.take(key, now)
+                granted.append(self._commit(entry, engine, now))
+                engine.growth.begin(key)
+                return
 
     def serve_widthless(self, now: float) -> list[Decision]:
         """Grant those who wait for an engine but need no slot, once there is one."""
@@ -133,6 +168,16 @@ class Pairing:
         for it in waiting:
             self.wait_for(it, "", "")
         return [it.request.key for it in waiting]
+
+    def waits_for(self, request: Request, chosen: Candidate, now: float) -> str:
+        """What `request` would wait for at `chosen`, were it the only one; empty: nothing."""
+        engine, width = chosen.engine, request.width
+        if not engine.has_room(width, chosen.reserved):
+            return refusals.slots_on(engine, width)
+        keeps_out = self._placing.may_keep_out(request) and self._swaps.keeps_out(
+            engine, request, chosen.uncached, (), now
+        )
+        return refusals.room_on(engine) if keeps_out else ""
 
     def look_anew(self) -> None:
         """Another policy decides from now on where those go who wait."""

@@ -57,3 +57,14 @@ def slots_on(engine: Engine, width: int) -> str:
 def room_on(engine: Engine) -> str:
     """What a queued request waits for whose prompt would displace conversations that are likely to go on."""
     return f"room in the KV cache of {engine.name}, which conversations in use fill"
+
+
+def failed(engine: Engine) -> str:
+    """The engine failed a request that no other one can take."""
+    what = f"failed the request ({engine.trouble})" if engine.trouble else "failed the request"
+    return f"Engine {engine.name} {what} and no other engine can take it. Retry."
+
+
+def failed_twice(engine: Engine) -> str:
+    """The second engine in the request's life that had all of it and closed the connection."""
+    return f"Engine {engine.name} closed the connection, as another did before: not sent again."

@@ -94,14 +94,21 @@ class Scheduler:
         message = refusals.full(self.queue, request.body_bytes)
         return self._refuse(request.key, Reason.QUEUE_FULL, message, also=[*decisions, *self._pair(now)])
 
-    def first_token(self, key: int, now: float) -> None:
-        """The engine produces: its prefill is done and its blocks are there."""
+    def first_token(self, key: int, now: float) -> float | None:
+        """The engine produces: its prefill is done and its blocks are there. Returns how long the request
+        waited for a slot in there, None where that is not known. `go_on` may have grants thereafter."""
         entry = self.entries.get(key)
-        if entry is not None and entry.engine is not None:
-            engine = entry.engine
-            engine.first_token(key, now)
-            if self.fleet.has(engine):
-                self.index.confirm(engine.name, key, now)
+        if entry is None or entry.engine is None:
+            return None
+        engine = entry.engine
+        waited_s = engine.first_token(key, now)
+        if self.fleet.has(engine):
+            self.index.confirm(engine.name, key, now)
+        return waited_s
+
+    def go_on(self, now: float) -> Step:
+        """After a first token, if anybody waits: an engine may be found to run more than was thought."""
+        return self._step(self._pair(now)) if self._pairing.may_go_beyond(now) else self._nothing
 
     def retry(self, key: int, now: float, *, reached: bool) -> Step:
         """The granted engine failed this request before any answer byte went to the client.
@@ -116,7 +123,7 @@ class Scheduler:
         self._release(entry, now)
         if reached and entry.resent:
             del self.entries[key]
-            message = f"Engine {failed.name} closed the connection, as another did before: not sent again."
+            message = refusals.failed_twice(failed)
             return self._refuse(key, Reason.ENGINE_UNREACHABLE, message, also=self._pair(now))
         entry.resent = entry.resent or reached
         return self._again(entry, failed, now, same_allowed=reached)
@@ -130,8 +137,9 @@ class Scheduler:
         if entry is None or entry.engine is None:
             return self._step([])
         failed = entry.engine
+        was_beyond = failed.growth.refused(key, now)
         self._release(entry, now)
-        return self._again(entry, failed, now, same_allowed=False)
+        return self._again(entry, failed, now, same_allowed=was_beyond)
 
     def finish(self, key: int, outcome: Outcome, usage: Usage, now: float, *, reached: bool = True) -> Step:
         """The request is over, from any state; later calls for it do nothing.
@@ -263,14 +271,7 @@ class Scheduler:
 
     def waits_for(self, request: Request, chosen: Candidate, now: float) -> str:
         """What `request` would wait for, were it offered now and the only one to wait; empty: nothing."""
-        engine, width = chosen.engine, request.width
-        if not engine.has_room(width, chosen.reserved):
-            return refusals.slots_on(engine, width)
-        if self._placing.may_keep_out(request) and self._swaps.keeps_out(
-            engine, request, chosen.uncached, (), now
-        ):
-            return refusals.room_on(engine)
-        return ""
+        return self._pairing.waits_for(request, chosen, now)
 
     # Inside
 
@@ -339,7 +340,8 @@ class Scheduler:
             entry.seen.clear()
         for other in self._watch.timed:
             other.end_holds(request.blocks)
-        engine.lease(key, width, tokens - resident - seen.pending_tokens, now, prompt_tokens=tokens)
+        resident += seen.pending_tokens
+        engine.lease(key, width, tokens - resident, now, prompt_tokens=tokens, stream=request.stream)
         self._want[name] += width
         self.index.begin(name, request, model, now, seen.sight)
         if request.pool:
@@ -371,8 +373,7 @@ class Scheduler:
         # One that was removed may be gone before what replaces it is ready.
         if not (self._placing.is_served(entry) or (not is_here and self._placing.may_come(entry))):
             del self.entries[key]
-            what = f"failed the request ({failed.trouble})" if failed.trouble else "failed the request"
-            message = f"Engine {failed.name} {what} and no other engine can take it. Retry."
+            message = refusals.failed(failed)
             return self._refuse(key, Reason.ENGINE_UNREACHABLE, message, also=self._pair(now))
         grant = self._at_once(entry, now)
         if grant is not None:
@@ -381,6 +382,8 @@ class Scheduler:
         return self._step(self._pair(now))
 
     def _pair(self, now: float) -> list[Decision]:
+        if self._watch.resized:
+            self.fleet.resized(self._watch.resized)
         return self._pairing.pair(now)
 
     def _commit(self, entry: Entry, engine: Engine, now: float) -> Grant:

@@ -46,8 +46,13 @@ class Dispatcher:
         self._applicants[request.key] = applicant
         self._apply(self.scheduler.offer(request, self.now() if now is None else now))
 
-    def first_token(self, key: int) -> None:
-        self.scheduler.first_token(key, self.now())
+    def first_token(self, key: int) -> float | None:
+        """Returns how long the request waited inside its engine, None where that is not known."""
+        now = self.now()
+        waited_s = self.scheduler.first_token(key, now)
+        if self.scheduler.queue.by_key:
+            self._apply(self.scheduler.go_on(now))
+        return waited_s
 
     def retry(self, key: int, *, reached: bool) -> None:
         """The applicant's engine failed it; a grant or a rejection follows, perhaps later."""

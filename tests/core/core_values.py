@@ -24,6 +24,7 @@ def request(
     max_wait_s: float = 120.0,
     token_ids: bool = False,
     pool: tuple[str, ...] = (),
+    stream: bool = False,
 ) -> Request:
     """`pool`: the models that may answer, the first of which is the request's, instead of `model`."""
     model = pool[0] if pool else model
@@ -40,6 +41,7 @@ def request(
         session=session,
         max_wait_s=max_wait_s,
         token_ids=token_ids,
+        stream=stream,
         pool=tuple(Member(it, chain(prompt, it)) for it in pool),
     )
 
@@ -58,11 +60,12 @@ def facts(
     block_tokens: int = 1,
     residency: Residency = Residency.POOL,
     cancel_s: float = 2.0,
+    source: SlotSource = SlotSource.DISCOVERED,
 ) -> Facts:
     return Facts(
         models=models,
         slots=slots,
-        slots_source=SlotSource.DISCOVERED,
+        slots_source=source,
         kv_tokens=kv_tokens,
         block_tokens=block_tokens,
         residency=residency,

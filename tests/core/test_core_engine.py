@@ -14,7 +14,7 @@ def test_a_lease_takes_its_width_and_gives_it_back() -> None:
     a = engine(slots=4)
     a.lease(1, 3, 500, 10.0)
     assert (a.in_flight, a.free, a.pending_prefill_tokens) == (3, 1, 500)
-    assert a.release(1, 11.0) == Lease(3, 10.0, 500)
+    assert a.release(1, 11.0) == Lease(3, 10.0, 500, place=3, slot_at=10.0)
     assert (a.in_flight, a.free, a.pending_prefill_tokens) == (0, 4, 0)
 
 

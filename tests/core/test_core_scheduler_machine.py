@@ -14,7 +14,7 @@ from hypothesis.stateful import (
     rule,
 )
 
-from gateway.core.engine import Engine, LoadReport, Probe, Residency
+from gateway.core.engine import Engine, LoadReport, Probe, Residency, SlotSource
 from gateway.core.events import Reported, Restarted
 from gateway.core.holds import MAX_HOLD_S
 from gateway.core.prefix import PooledCache
@@ -53,6 +53,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         max_queue_bytes=st.sampled_from([150, 10_000]),
         draw=st.sampled_from([0.0, 0.45, 0.99]),
         kv_tokens=st.sampled_from([400, 1000, 2000]),
+        source=st.sampled_from([SlotSource.DISCOVERED, SlotSource.ASSUMED]),
     )
     def start(
         self,
@@ -62,6 +63,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         max_queue_bytes: int,
         draw: float,
         kv_tokens: int,
+        source: SlotSource,
     ) -> None:
         self.now = 100.0
         self.next_key = 0
@@ -76,7 +78,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             policy,
             lambda: draw,
         )
-        discovered(self.scheduler, "pool", facts(4, kv_tokens=kv_tokens), self.now)
+        discovered(self.scheduler, "pool", facts(4, kv_tokens=kv_tokens, source=source), self.now)
         few = residency is Residency.SLOTS
         discovered(self.scheduler, "slots", facts(1 if few else 4, residency=Residency.SLOTS), self.now)
         both = facts(2, models=("m", "n"), block_tokens=16, residency=residency, kv_tokens=2 * kv_tokens)
@@ -95,6 +97,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         session=st.integers(0, 3),
         body_bytes=st.sampled_from([10, 100, 200]),
         max_wait_s=st.sampled_from([1.0, 120.0]),
+        stream=st.booleans(),
     )
     def offer(
         self, prompt: bytes | int, width: int, models: tuple[str, ...], priority: int, **more: float
@@ -114,6 +117,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             session=int(more["session"]),
             body_bytes=int(more["body_bytes"]),
             max_wait_s=more["max_wait_s"],
+            stream=bool(more["stream"]),
         )
         nobody_waits = not self.scheduler.queue
         engines = self.scheduler.engines.values()
@@ -142,6 +146,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             "session": 0,
             "body_bytes": 10,
             "max_wait_s": 120.0,
+            "stream": True,
         }
         return multiple(*[self.offer(text(600, f"agent {at}"), **sizes) for at in range(agents)])
 
@@ -157,7 +162,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             it = self.requests[key]
             self.finish_as(key, Outcome.OK, Usage(), True)
             self.tick(gap_s)
-            sizes = {"session": 0, "body_bytes": it.body_bytes, "max_wait_s": 120.0}
+            sizes = {"session": 0, "body_bytes": it.body_bytes, "max_wait_s": 120.0, "stream": it.stream}
             offered.append(self.offer(key, it.width, it.models, it.priority, **sizes))
             self.the_first_in_line_does_not_wait_beside_room_everywhere()
         return multiple(*offered)
@@ -165,6 +170,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     @rule(key=keys)
     def first_token(self, key: int) -> None:
         self.scheduler.first_token(key, self.now)
+        self.carry_out(self.scheduler.go_on(self.now))
         # It may have brought an engine back; whoever waits for that is placed at the next event.
         self.carry_out(self.scheduler.tick(self.now))
 
@@ -199,8 +205,18 @@ class SchedulerMachine(RuleBasedStateMachine):
             self.tick(3.0)
         # Patience with a full engine is over by then. Other policies than cost have no end of it.
         self.tick(31.0)
-        for waiting in self.scheduler.queue:
-            assert self.scheduler.policy != "cost" or not self.who_could_take(waiting.request.key)
+        if self.scheduler.policy == "cost" and not self.a_wide_one_waits_for_quota():
+            for waiting in self.scheduler.queue:
+                assert not self.who_could_take(waiting.request.key)
+
+    def a_wide_one_waits_for_quota(self) -> bool:
+        """Nobody passes one that waits for several slots, and no end of a request brings more quota."""
+        return any(
+            engine.quota is not None and engine.quota < engine.width_here(waiting.request.width)
+            for engine in self.scheduler.engines.values()
+            for waiting in self.scheduler.queue
+            if waiting.request.width > 1
+        )
 
     def who_could_take(self, key: int) -> list[Engine]:
         entry = self.scheduler.entries[key]
@@ -224,13 +240,20 @@ class SchedulerMachine(RuleBasedStateMachine):
         kv_tokens=st.sampled_from([150, 600]),
         residency=st.sampled_from([Residency.POOL, Residency.POOL, Residency.SLOTS]),
         models=st.sampled_from([("m",), ("m", "n"), ("n",)]),
+        source=st.sampled_from([SlotSource.DISCOVERED, SlotSource.ASSUMED]),
     )
     def discover(
-        self, name: str, slots: int, kv_tokens: int, residency: Residency, models: tuple[str, ...]
+        self,
+        name: str,
+        slots: int,
+        kv_tokens: int,
+        residency: Residency,
+        models: tuple[str, ...],
+        source: SlotSource,
     ) -> None:
         if name not in self.scheduler.engines:
             return
-        what = facts(slots, models=models, kv_tokens=kv_tokens * slots, residency=residency)
+        what = facts(slots, models=models, kv_tokens=kv_tokens * slots, residency=residency, source=source)
         self.carry_out(discovered(self.scheduler, name, what, self.now))
 
     @rule(name=names, probe=st.sampled_from([*Probe, Probe.OK, Probe.OK, Probe.OK]))
@@ -321,10 +344,11 @@ class SchedulerMachine(RuleBasedStateMachine):
             engine = engines[decision.engine]
             assert decision.model in it.models
             assert engine.serves(decision.model)
-            assert decision.width == engine.width_here(it.width) <= engine.facts.slots
+            assert decision.width == engine.width_here(it.width) <= engine.slots
             assert 0 <= decision.predicted_tokens <= decision.best_tokens
             assert decision.queue_s >= 0.0
-            limit = engine.facts.slots if engine.quota is None else min(engine.facts.slots, engine.quota)
+            limit = engine.slots if engine.quota is None else min(engine.slots, engine.quota)
+            limit += engine.beyond
             assert decision.width == 0 or engine.in_flight + engine.cooling_width <= limit - engine.foreign
             self.running[decision.key] = decision
         wanted = {it.name: it.in_flight for it in self.scheduler.engines.values()}
@@ -347,6 +371,30 @@ class SchedulerMachine(RuleBasedStateMachine):
                 it.prefill_tokens for it in engine.leases.values() if it.first_token_at is None
             )
             assert engine.slot_idle_while_waiting_s >= 0.0
+
+    @invariant()
+    def only_working_limits_move_and_one_request_goes_beyond(self) -> None:
+        for engine in [*self.scheduler.engines.values(), *self.scheduler.fleet.leaving]:
+            assert engine.beyond in (0, 1)
+            if engine.beyond:
+                assert engine.is_soft
+                assert engine.growth.key in engine.leases
+            if not engine.is_soft:
+                assert engine.slots == engine.facts.slots
+                assert engine.slots_source is SlotSource.DISCOVERED
+
+    @invariant()
+    def what_produces_is_counted(self) -> None:
+        for engine in [*self.scheduler.engines.values(), *self.scheduler.fleet.leaving]:
+            caps, leases = engine.caps, engine.leases
+            assert caps.producing == sum(it.width for it in leases.values() if it.first_token_at is not None)
+            silent = {key: it for key, it in leases.items() if it.first_token_at is None}
+            assert set(caps.waiters) == {key for key, it in silent.items() if it.is_stream}
+            assert caps.untold == sum(it.width for it in silent.values() if not it.is_stream)
+            assert set(caps.queued) <= set(caps.waiters)
+            assert caps.waiting_tokens == sum(it.prefill_tokens for it in caps.waiters.values())
+            places = [it.place for it in leases.values()]
+            assert places == sorted(places)
 
     @invariant()
     def an_engine_that_was_removed_is_there_for_what_runs_on_it_only(self) -> None:
@@ -401,7 +449,8 @@ class SchedulerMachine(RuleBasedStateMachine):
                 assert waiting.request.width > 0
                 entry = self.scheduler.entries[waiting.request.key]
                 serves = any(map(engine.serves, entry.models))
-                assert engine.leases or engine.free <= 0 or not serves
+                is_free = not engine.leases and engine.free > 0 and serves
+                assert not is_free or self.a_wide_one_waits_for_quota()
 
     @invariant()
     def kept_slots_are_few_and_kept_for_a_moment(self) -> None:
