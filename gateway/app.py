@@ -25,6 +25,7 @@ from gateway.edge.accesslog import AccessLog
 from gateway.edge.admin import AdminDeps, make_app
 from gateway.edge.allocator import keep_freed_memory
 from gateway.edge.auth import Key, Keyring
+from gateway.edge.caplog import CapLog
 from gateway.edge.catalog import Catalog
 from gateway.edge.cors import connection_kind, relay_kind
 from gateway.edge.dispatcher import Dispatcher
@@ -90,6 +91,7 @@ class Gateway:
             scheduler.engines, config.models.aliases, config.models.alias_of, int(_wall_s())
         )
         self._dialects: dict[str, Dialect] = {}
+        self._caps_told = CapLog(self._log)
         self._records = RecentRecords()
         self._worked = Worked()
         access_log = sys.stderr if self._access_log is None else self._access_log
@@ -279,6 +281,7 @@ class Gateway:
         self.dispatcher.update(name, event)
         if engine.health is not before:
             self._tell_health(engine, before)
+        self._caps_told.tell(engine)
         if isinstance(event, Discovered):
             self._catalog.refresh()
         if name in self._probed:

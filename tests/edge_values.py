@@ -23,6 +23,8 @@ _RECORD = Record(
     queue_ms=20.0,
     connect_ms=1.0,
     ttft_ms=300.0,
+    engine_queue_ms=80.0,
+    prefill_ms=200.0,
     duration_ms=2000.0,
     overhead_ms=0.08,
     prompt_bytes=4000,
@@ -62,6 +64,8 @@ _ENGINE = EngineView(
     pending_prefill_tokens=0,
     slot_idle_while_waiting_s=1.5,
     restarts=0,
+    inferred_cap=None,
+    cap_note="",
 )
 
 _WAITING = WaitingView(

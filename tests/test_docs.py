@@ -46,7 +46,8 @@ def test_every_degradation_is_documented():
     documented = first_column(table)
     assert documented
     assert all(f'"{kind}"' in source for kind in documented)
-    assert set(re.findall(r'"(\w+_(?:stale|missing|assumed|lost|refused|invalid))"', source)) == documented
+    kinds = r'"(\w+_(?:stale|missing|assumed|mismatch|lost|refused|invalid))"'
+    assert set(re.findall(kinds, source)) == documented
 
 
 def test_every_error_code_is_documented_with_its_status():

@@ -145,7 +145,9 @@ class Record(Struct, frozen=True, gc=False):
     """One finished request, for metrics, the access log and `/api/requests`. Holds no prompt text.
 
     `engine` is empty where no engine was chosen; `code` is the gateway's own error code, if it sent
-    one. Milliseconds are measured at the gateway.
+    one. Milliseconds are measured at the gateway. `ttft_ms` is `queue_ms` (in the gateway), `engine_queue_ms`
+    (inside the engine, before it had a slot) and `prefill_ms` (all else); of these the latter two are None
+    where it is not known when the request had a slot.
     """
 
     time: str
@@ -164,6 +166,8 @@ class Record(Struct, frozen=True, gc=False):
     queue_ms: float
     connect_ms: float
     ttft_ms: float | None
+    engine_queue_ms: float | None
+    prefill_ms: float | None
     duration_ms: float
     overhead_ms: float | None
     prompt_bytes: int

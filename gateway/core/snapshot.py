@@ -8,7 +8,9 @@ from gateway.core.engine import Health, SlotSource
 class EngineView(Struct, frozen=True, kw_only=True):
     """One engine. `slots` is the cap, `quota` what this process may use of it, `usable` what is left of
     that after foreign load; `in_flight` and `cooling` are widths, not requests. One that is `leaving` was
-    removed from the configuration while requests ran there; another one may have its name."""
+    removed from the configuration while requests ran there; another one may have its name. `inferred_cap` is
+    what it was found to run at once, None while that is not known; `cap_note` says so where the cap is
+    another."""
 
     name: str
     url: str
@@ -38,6 +40,8 @@ class EngineView(Struct, frozen=True, kw_only=True):
     pending_prefill_tokens: int
     slot_idle_while_waiting_s: float
     restarts: int
+    inferred_cap: int | None
+    cap_note: str
 
 
 class WaitingView(Struct, frozen=True, kw_only=True):

@@ -1,5 +1,6 @@
 """A snapshot of the scheduler: read-only, at one moment."""
 
+from gateway.core.cap_note import found, sentence
 from gateway.core.engine import Engine
 from gateway.core.entry import Entry
 from gateway.core.operating import by_label
@@ -52,10 +53,10 @@ def _engine(scheduler: Scheduler, engine: Engine, now: float, *, leaving: bool =
         health=engine.health,
         draining=engine.draining,
         leaving=leaving,
-        slots=facts.slots,
-        slots_source=facts.slots_source,
+        slots=engine.slots,
+        slots_source=engine.slots_source,
         slots_declared=facts.slots_declared,
-        quota=facts.slots if engine.quota is None else engine.quota,
+        quota=engine.slots if engine.quota is None else engine.quota,
         usable=engine.usable,
         in_flight=engine.in_flight,
         cooling=engine.cooling_width,
@@ -73,6 +74,8 @@ def _engine(scheduler: Scheduler, engine: Engine, now: float, *, leaving: bool =
         pending_prefill_tokens=engine.pending_prefill_tokens,
         slot_idle_while_waiting_s=idle_s if leaving else scheduler.idle_while_waiting_s(engine.name, now),
         restarts=engine.restarts,
+        inferred_cap=found(engine),
+        cap_note=sentence(engine),
     )
 
 

@@ -72,7 +72,7 @@ def _json_line(record: Record) -> str:
 
 def _text_line(r: Record) -> str:
     request_id, prompt, cached = r.id, r.prompt_tokens, r.cached_tokens
-    queue_ms, ttft_ms = r.queue_ms, r.ttft_ms
+    queue_ms, ttft_ms, inside_ms, prefill_ms = r.queue_ms, r.ttft_ms, r.engine_queue_ms, r.prefill_ms
     if not (request_id.isalnum() and request_id.isascii()):
         request_id = _word(request_id)
     what, how = _worded(
@@ -80,7 +80,9 @@ def _text_line(r: Record) -> str:
     )
     return (
         f"time={r.time} id={request_id} {what} queue_ms={f'{queue_ms:.1f}' if queue_ms else '0.0'} "
-        f"ttft_ms={'-' if ttft_ms is None else f'{ttft_ms:.1f}'} duration_ms={r.duration_ms:.1f} "
+        f"ttft_ms={'-' if ttft_ms is None else f'{ttft_ms:.1f}'} "
+        f"engine_queue_ms={f'{inside_ms:.1f}' if inside_ms else '-' if inside_ms is None else '0.0'} "
+        f"prefill_ms={'-' if prefill_ms is None else f'{prefill_ms:.1f}'} duration_ms={r.duration_ms:.1f} "
         f"prompt_tokens={'-' if prompt is None else prompt} predicted={r.predicted_cached_tokens} "
         f"cached={'-' if cached is None else cached} {how}\n"
     )

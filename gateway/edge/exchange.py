@@ -275,7 +275,7 @@ class Exchange(Trace):
             self._send_head()
         if pump.started and self.first_token_at is None:
             self.first_token_at = self._now()
-            self._relay.dispatcher.first_token(self._request.key)
+            self.inside_s = self._relay.dispatcher.first_token(self._request.key)
             connection.flows = connection.reader.length is None
         if out:
             self._client.send_body(out)

@@ -43,7 +43,7 @@ def _figures(it: Candidate, chosen: bool, width: int) -> dict[str, Any]:
         "pending_tokens": it.pending_tokens,
         "uncached_tokens": it.prompt_tokens - it.matched_tokens,
         "free_slots": engine.free,
-        "slots": engine.facts.slots,
+        "slots": engine.slots,
         "in_flight": engine.in_flight,
         "wait_s": it.wait_s,
         "prefill_ahead_s": it.prefill_ahead_s,

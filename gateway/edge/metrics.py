@@ -15,17 +15,18 @@ from prometheus_client import (
     ProcessCollector,
     generate_latest,
 )
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from gateway.core.engine import Health, SlotSource
+from gateway.core.engine import SlotSource
 from gateway.core.request import PRIORITY_NAMES, Outcome, Reason, Record
-from gateway.core.snapshot import EngineView, Snapshot
+from gateway.core.snapshot import Snapshot
+from gateway.edge.families import PREFIX as PREFIX
+from gateway.edge.families import UP, counter, engine_families, gauge, histogram_family, runs_less_than_told
 from gateway.edge.histogram import Histogram
 from gateway.wire.paths import APIS
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-PREFIX = "prefix_gateway_"
 
 OTHER = "other"
 """Label value for anything that is not from the configuration or an engine's own model list."""
@@ -72,7 +73,6 @@ OVERHEAD_BUCKETS_S = (0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01
 _BATCH = 64
 """So many finished requests are counted in one go, or fewer when somebody looks."""
 
-_UP = (Health.READY, Health.BUSY)
 _OK, _REJECTED = Outcome.OK, Outcome.REJECTED
 
 
@@ -158,6 +158,8 @@ class Metrics(Collector):
         self._queue_wait = Histogram(QUEUE_WAIT_BUCKETS_S)
         self._ttft = Histogram(TTFT_BUCKETS_S)
         self._ttft_queue = Histogram(TTFT_BUCKETS_S)
+        self._ttft_engine_queue = Histogram(TTFT_BUCKETS_S)
+        self._ttft_prefill = Histogram(TTFT_BUCKETS_S)
         self._request = Histogram(REQUEST_BUCKETS_S)
         self._overhead = Histogram(OVERHEAD_BUCKETS_S)
         self._observed: list[tuple[_Cell, Record]] = []
@@ -193,6 +195,9 @@ class Metrics(Collector):
             if ttft_ms is not None:
                 self._ttft.observe(ttft_ms / 1e3)
                 self._ttft_queue.observe(queue_ms / 1e3)
+                if record.engine_queue_ms is not None and record.prefill_ms is not None:
+                    self._ttft_engine_queue.observe(record.engine_queue_ms / 1e3)
+                    self._ttft_prefill.observe(record.prefill_ms / 1e3)
             if record.overhead_ms is not None:
                 self._overhead.observe(record.overhead_ms / 1e3)
             if cell.is_funnel and record.width:
@@ -235,21 +240,21 @@ class Metrics(Collector):
         snapshot = self._snapshot()
         # Models come and go with their engines, so names are looked up anew after each scrape.
         self._found.clear()
-        yield _gauge("build_info", "The running version; always 1.", ("version",), [((self._version,), 1)])
+        yield gauge("build_info", "The running version; always 1.", ("version",), [((self._version,), 1)])
         yield from self._request_families({view.name for view in snapshot.engines})
         yield from self._funnel_families(snapshot)
         yield from self._histogram_families()
         # One that leaves may share its name with one that has come.
         engines = {view.name: view for view in reversed(snapshot.engines)}
-        yield from _engine_families(tuple(engines.values()))
+        yield from engine_families(tuple(engines.values()))
         yield self._queue_depth(snapshot)
         spent = [((n,), seconds) for n, seconds in snapshot.concurrency_seconds.items()]
         spent_text = "Time spent at n requests in flight, or at fewer above the label before."
-        yield _counter("concurrency_seconds", spent_text, ("n",), spent)
+        yield counter("concurrency_seconds", spent_text, ("n",), spent)
         reload_text = "1 if the last reload of the configuration worked; 1 before the first."
-        yield _gauge("config_last_reload_success", reload_text, (), [((), self._reloaded())])
+        yield gauge("config_last_reload_success", reload_text, (), [((), self._reloaded())])
         kinds = [((kind,), float(value)) for kind, value in self._degradations(snapshot).items()]
-        yield _gauge("degraded", "1 while something runs below its promise.", ("kind",), kinds)
+        yield gauge("degraded", "1 while something runs below its promise.", ("kind",), kinds)
 
     def _find(self, key: Key) -> _Cell:
         engine, model, api = key
@@ -266,12 +271,13 @@ class Metrics(Collector):
         return cell
 
     def _degradations(self, snapshot: Snapshot) -> dict[str, bool | float]:
-        up = [view for view in snapshot.engines if view.health in _UP]
+        up = [view for view in snapshot.engines if view.health in UP]
         reports = (self._reports.get(view.name) for view in snapshot.engines)
         return {
             "metrics_stale": any((view.report_age_s or 0.0) > STALE_REPORT_S for view in up),
             "usage_missing": any(report is not None and report.is_missing() for report in reports),
             "slots_assumed": any(view.slots_source is SlotSource.ASSUMED for view in up),
+            "cap_mismatch": any(map(runs_less_than_told, up)),
             **self._degraded(),
         }
 
@@ -283,35 +289,38 @@ class Metrics(Collector):
             for outcome, count in cell.outcomes.items()
         ]
         labels = ("engine", "model", "api", "outcome")
-        yield _counter("requests", "Finished requests.", labels, samples)
+        yield counter("requests", "Finished requests.", labels, samples)
         rejected = [((reason,), count) for reason, count in self._rejected.items()]
-        yield _counter("rejected", "Requests that the gateway refused, by error code.", ("reason",), rejected)
+        yield counter("rejected", "Requests that the gateway refused, by error code.", ("reason",), rejected)
 
     def _funnel_families(self, snapshot: Snapshot) -> Iterator[Metric]:
         live = {view.name for view in snapshot.engines}
         funnels = [(label, funnel) for label, funnel in self._funnels.items() if label[0] in live]
         for name, field, text in _FUNNEL:
             samples = [(label, getattr(funnel, field)) for label, funnel in funnels]
-            yield _counter(name, text, ("engine", "model"), samples)
+            yield counter(name, text, ("engine", "model"), samples)
         unknown = [
             ((name,), self._reports[name].unknown if name in self._reports else 0) for name in sorted(live)
         ]
         text = "Requests that ended ok, cached tokens not reported: in no other funnel counter."
-        yield _counter("cached_tokens_unknown_requests", text, ("engine",), unknown)
+        yield counter("cached_tokens_unknown_requests", text, ("engine",), unknown)
 
     def _histogram_families(self) -> Iterator[Metric]:
         queue_text = "Time in the gateway's queue of requests that waited or got an engine."
         request_text = "From the request's arrival to its end, of requests that waited or got an engine."
         overhead_text = "Time that the gateway itself added to a request."
-        yield _histogram("queue_wait_seconds", queue_text, self._queue_wait)
-        yield _histogram("request_seconds", request_text, self._request)
-        yield _histogram("overhead_seconds", overhead_text, self._overhead)
+        yield histogram_family("queue_wait_seconds", queue_text, self._queue_wait)
+        yield histogram_family("request_seconds", request_text, self._request)
+        yield histogram_family("overhead_seconds", overhead_text, self._overhead)
         ttft_text = (
-            "Time to the first token of streamed answers, in all and the part spent in the gateway's queue."
+            "Time to the first token of streamed answers: in all, in the gateway's queue, in the engine's, "
+            "and the rest. Neither of the last two where it is not known when a request had its slot."
         )
         ttft = HistogramMetricFamily(PREFIX + "ttft_seconds", ttft_text, labels=("part",))
         self._ttft.add_to(ttft, ("total",))
         self._ttft_queue.add_to(ttft, ("gateway_queue",))
+        self._ttft_engine_queue.add_to(ttft, ("engine_queue",))
+        self._ttft_prefill.add_to(ttft, ("prefill",))
         yield ttft
 
     def _queue_depth(self, snapshot: Snapshot) -> Metric:
@@ -320,7 +329,7 @@ class Metrics(Collector):
         for waiting in snapshot.waiting:
             key = (waiting.model if waiting.model in known else OTHER, waiting.priority)
             depth[key] = depth.get(key, 0) + 1
-        return _gauge("queue_depth", "Requests waiting in the gateway.", ("model", "priority"), depth.items())
+        return gauge("queue_depth", "Requests waiting in the gateway.", ("model", "priority"), depth.items())
 
 
 def _count_tokens(cell: _Cell, record: Record) -> None:
@@ -344,53 +353,3 @@ _FUNNEL = (
     ("cached_tokens_predicted", "predicted", "Of these, what the chosen engine was expected to hold."),
     ("cached_tokens_delivered", "delivered", "Of these, what the engine reported as served from its cache."),
 )
-
-_ENGINE_GAUGES: tuple[tuple[str, str, Callable[[EngineView], float | None]], ...] = (
-    ("in_flight", "Width of the leases held.", lambda view: view.in_flight),
-    ("slots_cooling", "Slots whose client left and whose engine is still busy.", lambda view: view.cooling),
-    ("engine_up", "1 while the engine takes requests (ready or busy).", lambda view: view.health in _UP),
-    ("engine_running", "Sequences running, by the engine's own count.", lambda view: view.running),
-    ("engine_waiting", "Sequences waiting inside the engine, by its own count.", lambda view: view.waiting),
-    ("engine_kv_usage", "Share of the KV memory in use, 0 to 1.", lambda view: view.kv_usage),
-    ("engine_prefill_tokens_per_second", "Learned prefill rate.", lambda view: view.prefill_tokens_per_s),
-    ("engine_decode_tokens_per_second", "Learned decode rate.", lambda view: view.decode_tokens_per_s),
-    (
-        "engine_foreign_running",
-        "Sequences that the engine runs for someone else.",
-        lambda view: None if view.running is None else view.foreign,
-    ),
-)
-
-
-def _engine_families(engines: tuple[EngineView, ...]) -> Iterator[Metric]:
-    for name, text, read in _ENGINE_GAUGES:
-        values = [((view.name,), value) for view in engines if (value := read(view)) is not None]
-        yield _gauge(name, text, ("engine",), values)
-    slots = [((view.name, str(view.slots_source)), view.slots) for view in engines]
-    yield _gauge("slots", "The engine's cap and where it came from.", ("engine", "source"), slots)
-    idle = [((view.name,), view.slot_idle_while_waiting_s) for view in engines]
-    idle_text = "Time that a slot stood free while a request that would be put there waited."
-    yield _counter("slot_idle_while_waiting_seconds", idle_text, ("engine",), idle)
-
-
-Samples = Iterable[tuple[tuple[str, ...], float]]
-
-
-def _gauge(name: str, text: str, labels: tuple[str, ...], samples: Samples) -> Metric:
-    family = GaugeMetricFamily(PREFIX + name, text, labels=labels)
-    for values, value in samples:
-        family.add_metric(values, value)
-    return family
-
-
-def _counter(name: str, text: str, labels: tuple[str, ...], samples: Samples) -> Metric:
-    family = CounterMetricFamily(PREFIX + name, text, labels=labels)
-    for values, value in samples:
-        family.add_metric(values, value)
-    return family
-
-
-def _histogram(name: str, text: str, histogram: Histogram) -> Metric:
-    family = HistogramMetricFamily(PREFIX + name, text, labels=())
-    histogram.add_to(family)
-    return family

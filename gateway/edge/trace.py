@@ -55,6 +55,7 @@ class Trace:
     overhead_s: float | None = None
     answered_at = 0.0
     first_token_at: float | None = None
+    inside_s: float | None = None
 
     def __init__(self, received_at: float) -> None:
         self.received_at = received_at
@@ -87,7 +88,18 @@ class Trace:
         now: float,
     ) -> Record:
         started, first, overhead_s = self.received_at, self.first_token_at, self.overhead_s
-        ttft_ms, duration_ms = None if first is None else (first - started) * 1000, (now - started) * 1000
+        duration_ms = (now - started) * 1000
+        ttft_ms = engine_queue_ms = prefill_ms = None
+        if first is not None:
+            ttft_ms = (first - started) * 1000
+            after_queue_ms = ttft_ms - self.queue_s * 1000
+            if usage.prefill_s:
+                # The engine's own figure: what it did not compute, it kept the request waiting.
+                engine_queue_ms = after_queue_ms - min(after_queue_ms, usage.prefill_s * 1000)
+            elif self.inside_s is not None:
+                engine_queue_ms = min(after_queue_ms, self.inside_s * 1000)
+            if engine_queue_ms is not None:
+                prefill_ms = after_queue_ms - engine_queue_ms
         if grant is not None:
             model, engine, route = grant.model, grant.engine, grant.route._value_
             attempts, queue_ms = grant.attempt, self.queue_s * 1000
@@ -96,11 +108,11 @@ class Trace:
             model, engine, route = request.model, "", ""
             attempts, queue_ms = 0, duration_ms
             predicted = best = 0
-        # By name these 25 would cost ten times as much.
+        # By name these 27 would cost ten times as much.
         return Record(
             timestamp, request.id, request.api, model if len(model) <= _MAX_NAME else model[:_MAX_NAME],
             engine, outcome, self.status, self.code, self.is_stream, request.width, route, attempts,
-            self.key_name, queue_ms, self.connect_s * 1000, ttft_ms, duration_ms,
+            self.key_name, queue_ms, self.connect_s * 1000, ttft_ms, engine_queue_ms, prefill_ms, duration_ms,
             None if overhead_s is None else overhead_s * 1000, request.prompt_bytes,
             predicted, best, usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens,
             request.workload,

@@ -21,8 +21,8 @@ def line_of(fmt, **changes):
 def test_a_text_line_holds_the_fields_in_a_fixed_order():
     assert line_of("text", key_name="team-a") == (
         "time=2026-01-02T03:04:05.678Z id=r-1 api=chat model=m engine=a outcome=ok status=200 queue_ms=20.0 "
-        "ttft_ms=300.0 duration_ms=2000.0 prompt_tokens=1000 predicted=600 cached=512 route=prefix "
-        "attempts=1 key=team-a\n"
+        "ttft_ms=300.0 engine_queue_ms=80.0 prefill_ms=200.0 duration_ms=2000.0 prompt_tokens=1000 "
+        "predicted=600 cached=512 route=prefix attempts=1 key=team-a\n"
     )
 
 

@@ -93,7 +93,8 @@ async def test_the_state_is_the_snapshot_with_what_else_the_dashboard_needs():
     assert state["running"][0]["id"] == "r-2"
     assert (state["waiting"], state["max_queue"], state["policy"]) == ([], 512, "cost")
     assert (state["version"], state["uptime_s"]) == ("1.2.3", 42.5)
-    assert state["degraded"] == {"metrics_stale": False, "usage_missing": False, "slots_assumed": False}
+    kinds = ("metrics_stale", "usage_missing", "slots_assumed", "cap_mismatch")
+    assert state["degraded"] == dict.fromkeys(kinds, False)
     assert state["funnel"] == {
         "prompt": 2000,
         "best": 1600,

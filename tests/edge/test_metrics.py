@@ -65,6 +65,7 @@ def test_every_metric_of_this_release_is_there_with_its_type():
     )
     gauges = (
         "in_flight slots slots_cooling queue_depth engine_up engine_running engine_waiting engine_kv_usage "
+        "engine_inferred_cap "
     )
     gauges += "engine_prefill_tokens_per_second engine_decode_tokens_per_second engine_foreign_running "
     gauges += "degraded config_last_reload_success build_info"
@@ -315,6 +316,31 @@ def test_the_queue_part_of_ttft_covers_the_same_requests_as_the_total():
     assert scrape["ttft_seconds_sum", "gateway_queue"] == pytest.approx(0.1)
 
 
+def test_the_parts_of_ttft_add_up_where_they_are_known():
+    gateway = Gateway()
+    gateway.finish(queue_ms=100.0, ttft_ms=400.0, engine_queue_ms=120.0, prefill_ms=180.0)
+    gateway.finish(queue_ms=100.0, ttft_ms=400.0, engine_queue_ms=None, prefill_ms=None)
+    scrape = gateway.scrape()
+    assert scrape["ttft_seconds_count", "total"] == 2
+    assert scrape["ttft_seconds_count", "engine_queue"] == scrape["ttft_seconds_count", "prefill"] == 1
+    assert scrape["ttft_seconds_sum", "engine_queue"] == pytest.approx(0.12)
+    assert scrape["ttft_seconds_sum", "prefill"] == pytest.approx(0.18)
+
+
+def test_an_engine_that_runs_less_than_its_cap_says_is_a_degradation_if_that_is_a_hard_one():
+    def mismatch(**changes: object) -> object:
+        return Gateway(an_engine(**changes)).metrics.degradations()["cap_mismatch"]
+
+    assert mismatch(slots=16, slots_source=SlotSource.CONFIGURED, inferred_cap=4)
+    assert mismatch(slots=16, slots_source=SlotSource.DISCOVERED, inferred_cap=4)
+    assert not mismatch(slots=16, slots_source=SlotSource.CONFIGURED, inferred_cap=16)
+    assert not mismatch(slots=4, slots_source=SlotSource.INFERRED, inferred_cap=4)
+    assert not mismatch(slots=16, slots_source=SlotSource.CONFIGURED, inferred_cap=4, health=Health.DOWN)
+    scrape = Gateway(an_engine(inferred_cap=4), an_engine(name="b")).scrape()
+    assert scrape["engine_inferred_cap", "a"] == 4
+    assert ("engine_inferred_cap", "b") not in scrape
+
+
 def test_refusals_at_the_door_do_not_make_the_gateway_look_fast():
     gateway = Gateway()
     gateway.finish(engine="", outcome=Outcome.REJECTED, code="queue_full", queue_ms=0.0, ttft_ms=None)
@@ -345,6 +371,7 @@ def test_each_kind_of_degradation_is_zero_when_all_is_well():
         ("metrics_stale",): 0,
         ("usage_missing",): 0,
         ("slots_assumed",): 0,
+        ("cap_mismatch",): 0,
     }
 
 

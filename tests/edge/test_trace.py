@@ -3,7 +3,7 @@ from datetime import UTC, datetime
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.request import Grant, Request, Route
+from gateway.core.request import Grant, Outcome, Record, Request, Route, Usage
 from gateway.edge.trace import Trace, WallClock
 
 REQUEST = Request(key=1, id="r-1", api="chat", model="m")
@@ -62,3 +62,43 @@ def test_waits_are_told_in_tenths_of_a_millisecond(queue_s: float, connect_s: fl
         f"x-gateway-predicted-cached-tokens: 48\r\nx-gateway-queue-ms: {queue}\r\n"
         f"server-timing: queue;dur={queue}, connect;dur={connect}, ttfb;dur={ttfb}\r\n"
     )
+
+
+def record_of(trace: Trace, usage: Usage = Usage()) -> Record:  # noqa: B008 - frozen
+    grant = Grant(
+        key=1, engine="a", model="m", route=Route.ONLY, attempt=1, width=1,
+        predicted_tokens=0, best_tokens=0, queue_s=trace.queue_s,
+    )  # fmt: skip
+    return trace.record(REQUEST, grant, usage, Outcome.OK, "", 20.0)
+
+
+def a_stream(inside_s: float | None) -> Trace:
+    """Two seconds to its first token, half of one in the gateway's queue."""
+    trace = Trace(10.0)
+    trace.queue_s, trace.first_token_at, trace.inside_s = 0.5, 12.0, inside_s
+    return trace
+
+
+def test_the_time_to_first_token_is_split_where_the_wait_inside_the_engine_is_known():
+    record = record_of(a_stream(1.25))
+    parts = (record.ttft_ms, record.queue_ms, record.engine_queue_ms, record.prefill_ms)
+    assert parts == (2000.0, 500.0, 1250.0, 250.0)
+    record = record_of(a_stream(None))
+    assert (record.engine_queue_ms, record.prefill_ms) == (None, None)
+
+
+def test_no_part_is_longer_than_what_is_left_of_the_whole():
+    record = record_of(a_stream(9.0))
+    assert (record.engine_queue_ms, record.prefill_ms) == (1500.0, 0.0)
+    record = record_of(a_stream(0.0), Usage(prefill_s=9.0))
+    assert (record.engine_queue_ms, record.prefill_ms) == (0.0, 1500.0)
+
+
+def test_the_engines_own_clock_decides_how_long_its_prefill_took():
+    record = record_of(a_stream(None), Usage(prefill_s=1.0))
+    assert (record.engine_queue_ms, record.prefill_ms) == (500.0, 1000.0)
+
+
+def test_an_answer_without_a_first_token_has_no_parts():
+    record = record_of(Trace(10.0), Usage(prefill_s=1.0))
+    assert (record.ttft_ms, record.engine_queue_ms, record.prefill_ms) == (None, None, None)
