@@ -224,6 +224,7 @@ class Caps:
             return
         self._reports.saw(running)
         self.most = max(self.most, running)
+        self._doubt_slots_of(waiting)
         # Where one has ended and as many run, one has started: no long prefill keeps the others out.
         if waiting and self._served != self._served_at_report and self._all_produce(running):
             self._served_at_report = self._served
@@ -236,6 +237,16 @@ class Caps:
             self._infer()
         elif self.inferred is not None and self.inferred < self.most:
             self._infer()
+
+    def _doubt_slots_of(self, waiting: int) -> None:
+        """So many wait inside the engine, the youngest: since when they have a slot will not be known, unless
+        they are held up in a way that shows."""
+        for lease in reversed(self.waiters.values()) if waiting else ():
+            if lease.slot_at == lease.granted_at:
+                lease.slot_at = None
+            waiting -= lease.width
+            if waiting <= 0:
+                return
 
     def proved(self, limit: int) -> None:
         """One more than `limit` were sent and did not run at once, all others produced."""

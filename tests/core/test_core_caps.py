@@ -363,3 +363,21 @@ def test_slots_that_hold_it_up_wear_off_what_memory_did() -> None:
         live.append(1000 + at)
         a.lease(live[-1], 1, 100, now + 1.0, stream=True)
     assert a.caps.kv_typical is None
+
+
+def test_where_a_report_shows_waiting_ones_before_a_cap_is_known_their_prefill_is_not_blamed():
+    a = engine("a", slots=16)
+    for key in (1, 2, 3):
+        a.lease(key, 1, 100, 0.0, prompt_tokens=100, stream=True)
+    assert a.first_token(1, 0.1) == 0.0
+    a.reported(report(1.0, 2, 1), 1.0)
+    assert a.first_token(2, 1.5) == 0.0
+    assert a.first_token(3, 4.0) is None
+
+
+def test_a_report_of_more_that_wait_than_are_known_leaves_the_others_as_they_are():
+    a = engine("a", slots=16)
+    a.lease(1, 1, 100, 0.0, prompt_tokens=100, stream=True)
+    a.lease(2, 1, 100, 0.0, prompt_tokens=100)
+    a.reported(report(1.0, 0, 2), 1.0)
+    assert a.first_token(1, 1.5) is None
