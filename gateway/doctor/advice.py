@@ -46,7 +46,8 @@ def _slots(findings: Findings, verdict: Verdict, line: cost.Line | None) -> str:
     more = f"To run more at once raise {setting_of(findings.engine)}."
     gain = cost.gain(line, verdict.limit, MORE_SLOTS)
     if gain is None:
-        effect = "What more slots would give cannot be told from one slot alone."
+        why = "one slot alone" if verdict.limit == 1 else "answers in one piece"
+        effect = f"What more slots would give cannot be told from {why}."
     elif gain < 0.03:
         effect = f"Two more slots would add little: about {gain:+.0%} to the aggregate by the curve so far."
     else:
@@ -103,13 +104,28 @@ def _batch(findings: Findings, verdict: Verdict, line: cost.Line | None) -> str:
 def _none(findings: Findings, verdict: Verdict, line: cost.Line | None) -> str:
     del line
     known = cost.points(findings.rounds, None)
+    if verdict.refuses:
+        return "Run it when nobody else uses the endpoint, or with a key of its own."
+    if not known:
+        return "Run it again and let it come further: more time (--max-seconds), or shorter answers."
+    if verdict.in_turn:
+        return (
+            "Its first tokens come later the more arrive at once: shorter prompts and cached prefixes help, "
+            "more slots do not."
+        )
     at = cost.saturates_at(known)
-    if not verdict.tried:
-        return "Nothing was measured."
-    said = f"No limit up to {verdict.tried} at once."
     if at is not None:
-        said += f" It saturates at about {at}: more at once only makes each slower."
-    return said
+        rate = next(it.aggregate_tokens_per_s for it in known if it.concurrency == at)
+        return (
+            f"It saturates at about {at} at once ({rate:.3g} tokens/s): more at once only makes each slower, "
+            f"so a cap of {at} would cost nothing."
+        )
+    last = known[-1]
+    option = "--max-concurrency" if verdict.tried >= findings.max_concurrency else "--max-seconds"
+    return (
+        f"It still gave more at {last.concurrency} at once ({last.aggregate_tokens_per_s:.3g} tokens/s) than "
+        f"at fewer: a larger {option} shows where that ends."
+    )
 
 
 def _count(limit: int) -> str:

@@ -1,7 +1,6 @@
 """What a cap costs, and what other numbers of slots would give: curves from the rounds of equal requests."""
 
 from collections.abc import Sequence
-from itertools import pairwise
 
 from msgspec import Struct
 
@@ -9,6 +8,9 @@ from gateway.doctor.seen import Role, Round, Stream, median
 
 FURTHEST = 2
 """So many times the number of streams that really ran a line may be drawn on."""
+
+GROWS = 0.1
+"""The least share that twice as many streams add to an aggregate that still grows."""
 
 
 class Point(Struct, frozen=True, kw_only=True):
@@ -153,8 +155,11 @@ def most_slots(known: Sequence[Point], line: Line | None, limit: int | None, rat
 
 
 def saturates_at(known: Sequence[Point]) -> int | None:
-    """The number of streams beyond which the aggregate hardly grew (less than 10 % for twice as many)."""
-    for before, after in pairwise(known):
-        if after.aggregate_tokens_per_s < 1.1 * before.aggregate_tokens_per_s:
+    """The number of streams beyond which the aggregate hardly grew: by less than `GROWS` for twice as many,
+    and by a part of that for fewer. None where it still grew at the last."""
+    for place, before in enumerate(known[:-1]):
+        more = known[place + 1].concurrency / before.concurrency - 1
+        best = max(it.aggregate_tokens_per_s for it in known[place + 1 :])
+        if best < (1 + GROWS * more) * before.aggregate_tokens_per_s:
             return before.concurrency
     return None

@@ -24,6 +24,15 @@ WAVE_GAP = 0.6
 ALONE = 0.9
 """Of the later starts, if nobody else still ran: then a batch had ended as a whole."""
 
+TOGETHER = 0.5
+"""Of all but the first, if they begin with another, within `TOGETHER_SHARE` of a usual answer: a batch begins
+as a whole too. What a limiter lets in one by one may find nobody running any more."""
+
+TOGETHER_SHARE = 0.1
+
+BREAK = 1.5
+"""So many times the usual time between two starts is a break."""
+
 EVEN = 0.25
 """A pace of their own is even: the times between two starts miss the usual one by less than this share of it.
 Slots that free together let several begin together, so their usual time is next to nothing."""
@@ -84,9 +93,19 @@ def _in_first_wave(round_: Round) -> int | None:
     took_s = [it.ended_at - it.sent_at for it in round_.answered]
     sizes = waves(took_s)
     if len(sizes) == 1:
-        return sizes[0] if max(took_s) <= (1 + WAVE_GAP) * min(took_s) else None
+        return sizes[0] if _is_a_wave(took_s) else None
     # A batch engine that is empty begins with whoever comes first, alone; the next batch is a full one.
     return sizes[1] if sizes[0] == 1 else sizes[0]
+
+
+def ends_one_by_one(streams: Sequence[Stream]) -> bool:
+    """Of equal requests whose answers came in one piece: neither together nor in waves."""
+    took_s = [it.ended_at - it.sent_at for it in streams if it.is_ok]
+    return bool(took_s) and len(waves(took_s)) == 1 and not _is_a_wave(took_s)
+
+
+def _is_a_wave(took_s: Sequence[float]) -> bool:
+    return max(took_s) <= (1 + WAVE_GAP) * min(took_s)
 
 
 def held(probe: Round) -> bool | None:
@@ -103,14 +122,27 @@ class Starts(Struct, frozen=True):
 
     `behind_ends_s`: how unevenly they followed the end that made room for them if so many slots are there.
     `paced_s`: how unevenly they followed one another. `every_s`: the usual time between two. `alone`: the
-    share that began when nobody else was left running.
+    share that began when nobody else was left running. `together`: the share of all that began with another.
+    `breaks`: how often none began for much longer than usual, which is once for each wave of equal requests
+    behind a cap, and never where prompts are computed in turn.
     """
 
+    slots: int
     count: int
     behind_ends_s: float
     paced_s: float
     every_s: float
     alone: float
+    together: float
+    breaks: int
+
+    @property
+    def comes_in_waves(self) -> bool:
+        return self.breaks * self.slots >= self.count
+
+    @property
+    def in_batches(self) -> bool:
+        return self.alone >= ALONE and self.together >= TOGETHER
 
     @property
     def is_paced(self) -> bool:
@@ -131,13 +163,24 @@ def starts(streams: Sequence[Stream], slots: int) -> Starts | None:
     ends = sorted(end for _, end in begun)
     behind = [first - ends[place] for place, (first, _) in enumerate(later)]
     gaps = [after[0] - before[0] for before, after in pairwise(begun)][slots - 1 :]
+    every_s = median(gaps)
     return Starts(
+        slots=slots,
         count=len(later),
         behind_ends_s=spread(behind),
         paced_s=spread(gaps),
-        every_s=median(gaps),
+        every_s=every_s,
         alone=sum(_nobody_left(begun, first) for first, _ in later) / len(later),
+        together=_together(begun),
+        breaks=sum(gap > BREAK * every_s for gap in gaps),
     )
+
+
+def _together(begun: Sequence[tuple[float, float]]) -> float:
+    moment_s = max(LEAST_S, TOGETHER_SHARE * median([end - first for first, end in begun]))
+    near = [after[0] - before[0] <= moment_s for before, after in pairwise(begun)]
+    with_another = [before or after for before, after in zip([False, *near], [*near, False], strict=True)]
+    return sum(with_another) / len(begun)
 
 
 def _nobody_left(begun: Sequence[tuple[float, float]], first: float) -> bool:

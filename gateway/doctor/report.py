@@ -52,7 +52,7 @@ class Report:
             pace = f" of about {verdict.rate_per_s:.2g} requests/s" if verdict.rate_per_s else ""
             return f"A rate limit{pace} ({sure})."
         if verdict.limit is None:
-            return f"No limit found up to {verdict.tried} requests at once ({sure})."
+            return self._headline_without_limit(sure)
         what = {
             Kind.SLOTS: "that many slots in the engine",
             Kind.FRONT: "held by a layer in front of the engine",
@@ -62,6 +62,14 @@ class Report:
         kind = f" {findings.engine.kind}" if findings.engine and findings.engine.kind != "openai" else ""
         where = f" (engine:{kind})" if kind else ""
         return f"{verdict.limit} of {verdict.tried} requests run at once: {what} ({sure}){where}."
+
+    def _headline_without_limit(self, sure: str) -> str:
+        if self.verdict.refuses:
+            return "Even a request alone was refused."
+        if not self.points:
+            return "Nothing was measured."
+        tried = "one request" if self.verdict.tried == 1 else f"{self.verdict.tried} requests"
+        return f"No limit found up to {tried} at once ({sure})."
 
     def cost_sentence(self) -> str:
         """What the limit costs; empty where there is none or it cannot be told."""

@@ -12,8 +12,15 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gateway.doctor.front import Layer, layer
-from gateway.doctor.overlap import ALONE, followed_an_end, held, running_at_once, sent_at_once, starts
-from gateway.doctor.pace import Pace, again_refused, refused_pace, tiny_pace
+from gateway.doctor.overlap import (
+    ends_one_by_one,
+    followed_an_end,
+    held,
+    running_at_once,
+    sent_at_once,
+    starts,
+)
+from gateway.doctor.pace import Pace, again_refused, own_pace, refused_pace
 from gateway.doctor.seen import Findings, Role, Round, median
 
 MORE_WHEN_SMALL = 1.25
@@ -32,7 +39,8 @@ class Kind(StrEnum):
 class Verdict(Struct, frozen=True, kw_only=True):
     """`limit` None: none was found up to `tried`, or it is not a number of requests (`rate`, in
     `rate_per_s`). `why`: the evidence, in words. `refuses`: beyond the limit it answers 429 or 503 and does
-    not let wait. `small_limit`: how many smaller requests ran at once, of kind kv."""
+    not let wait. `small_limit`: how many smaller requests ran at once, of kind kv. `in_turn`: nothing caps,
+    but prompts are computed one after another."""
 
     limit: int | None
     kind: Kind
@@ -43,6 +51,7 @@ class Verdict(Struct, frozen=True, kw_only=True):
     refuses: bool = False
     small_limit: int | None = None
     client_bound: bool = False
+    in_turn: bool = False
 
 
 def ramp_limit(rounds: Sequence[Round]) -> tuple[int, int] | None:
@@ -105,11 +114,11 @@ def _unlimited(findings: Findings, tried: int) -> Verdict:
     ramp = findings.of(Role.RAMP)
     if findings.of(Role.PROBE):
         return _probed(findings, None, tried)
-    pace = tiny_pace(findings)
-    unclear = bool(ramp) and running_at_once(ramp[-1]) is None
+    pace = own_pace(findings)
+    unclear = running_at_once(ramp[-1]) is None if ramp else False
     if unclear and pace is not None:
         return _rate(pace, tried)
-    if not ramp:
+    if not any(it.answered for it in ramp):
         return Verdict(limit=None, kind=Kind.NONE, confidence=0.0, tried=tried, why=("nothing was measured",))
     if unclear:
         why = "answers ended one by one and not in waves: it slows down, nobody is held back"
@@ -126,11 +135,14 @@ def _probed(findings: Findings, waves: int | None, tried: int) -> Verdict:
     if small is not None:
         return small
     if full is None:
-        pace = tiny_pace(findings)
+        pace = own_pace(findings)
         if pace is not None:
             return _rate(pace, tried)
         why = f"a short request was answered at once beside {free} long ones"
         return Verdict(limit=None, kind=Kind.NONE, confidence=0.7, tried=tried, why=(why,))
+    one_by_one = _one_by_one(findings, full, tried)
+    if one_by_one is not None:
+        return one_by_one
     if waves is not None and waves > 1 and free == 0:
         waits = f"{waves} answers end together, but a short request waits even beside one: for a batch"
         return Verdict(limit=waves, kind=Kind.BATCH, confidence=0.85, tried=tried, why=(waits,))
@@ -143,6 +155,22 @@ def _probed(findings: Findings, waves: int | None, tried: int) -> Verdict:
     return Verdict(
         limit=full, kind=kind, confidence=max(0.1, min(0.99, sure)), tried=tried, why=(*seen, *where.why)
     )
+
+
+def _one_by_one(findings: Findings, full: int, tried: int) -> Verdict | None:
+    """If the long ones did not run together either, the short one waited for its turn and not for a slot."""
+    pace = own_pace(findings)
+    if pace is not None:
+        return _rate(pace, tried)
+    probes = [it for it in findings.of(Role.PROBE) if it.wanted == full and held(it)]
+    if not any(ends_one_by_one(it.streams[:-1]) for it in probes):
+        return None
+    return _in_turn(f"{full} long answers ended one by one and not in waves", 0.6, tried)
+
+
+def _in_turn(seen: str, confidence: float, tried: int) -> Verdict:
+    why = f"{seen}: prompts are computed in turn, no cap holds them"
+    return Verdict(limit=None, kind=Kind.NONE, confidence=confidence, tried=tried, why=(why,), in_turn=True)
 
 
 def _client_is_the_cap(findings: Findings, limit: int) -> bool:
@@ -163,6 +191,9 @@ def _refusing(findings: Findings, tried: int) -> Verdict | None:
     found = ramp_limit([it for it in findings.of(Role.RAMP) if it.answered])
     if found is not None and found[0] < limit:
         limit = found[0]
+    if limit < 1:
+        alone = "even one alone was refused: others may use up what it lets in"
+        return Verdict(limit=None, kind=Kind.NONE, confidence=0.2, tried=tried, why=(alone,), refuses=True)
     refusing = again_refused(findings)
     why = [f"of {turned_away[-1].wanted} at once {len(turned_away[-1].refused)} were refused"]
     if refusing is False:
@@ -182,21 +213,21 @@ def _rate(pace: Pace, tried: int, *, refuses: bool = False) -> Verdict:
 
 def _paced(findings: Findings, limit: int, tried: int) -> Verdict | None:
     """Requests that begin at a pace of their own: a limiter, or a prefill computed one after another."""
-    unequal = findings.last(Role.UNEQUAL)
-    if unequal is None or not _is_paced(unequal, limit):
-        return None
-    pace = tiny_pace(findings)
+    pace = own_pace(findings)
     if pace is not None:
         return _rate(pace, tried)
-    why = "requests begin one after another whoever ends: prompts are computed in turn, no cap holds them"
-    return Verdict(limit=None, kind=Kind.NONE, confidence=0.7, tried=tried, why=(why,))
+    unequal = findings.last(Role.UNEQUAL)
+    if unequal is None or not _is_paced(findings, unequal, limit):
+        return None
+    return _in_turn("requests begin one after another whoever ends", 0.7, tried)
 
 
-def _is_paced(unequal: Round, limit: int) -> bool:
+def _is_paced(findings: Findings, unequal: Round, limit: int) -> bool:
     seen = starts(unequal.answered, limit)
-    if seen is None or seen.count < 2 or (limit > 1 and seen.alone >= ALONE):
+    if seen is None or seen.count < 2 or (limit > 1 and seen.in_batches):
         return False
-    return seen.is_paced
+    equal = starts(findings.of(Role.RAMP)[-1].answered, limit)
+    return seen.is_paced and not (equal is not None and equal.comes_in_waves)
 
 
 def _capped(findings: Findings, limit: int, agreeing: int, tried: int) -> Verdict:
@@ -231,7 +262,7 @@ def _unequal_evidence(findings: Findings, limit: int) -> tuple[float, bool]:
     seen = starts(unequal.answered, limit)
     if seen is None:
         return 0.0, False
-    if limit > 1 and seen.alone >= ALONE:
+    if limit > 1 and seen.in_batches:
         return 0.15, True
     return 0.15 * followed_an_end(unequal.answered, limit), False
 
