@@ -17,6 +17,9 @@ _SETTINGS = (
     "OLLAMA_NUM_PARALLEL (Ollama, 1)"
 )
 
+_SHORT = {"llamacpp": "-np"}
+"""What people write for the setting that the engine's own words spell out."""
+
 
 def advice(findings: Findings, verdict: Verdict, line: cost.Line | None) -> str:
     """One or two sentences."""
@@ -38,7 +41,10 @@ def advice(findings: Findings, verdict: Verdict, line: cost.Line | None) -> str:
 
 def setting_of(engine: Engine | None) -> str:
     """The engine's own name for its cap, with the default; all of them where it is not known which it is."""
-    return engine.setting if engine is not None and engine.setting else _SETTINGS
+    if engine is None or not engine.setting:
+        return _SETTINGS
+    short = _SHORT.get(engine.kind)
+    return f"{short} ({engine.setting})" if short else engine.setting
 
 
 def _slots(findings: Findings, verdict: Verdict, line: cost.Line | None) -> str:

@@ -54,16 +54,17 @@ def layer(findings: Findings, limit: int) -> Where:
 
 def _told(findings: Findings, engine: Engine, limit: int) -> Where | None:
     """By the engine's own counters while requests waited: see the three lines of the module's tests."""
-    readings = [
+    known = [
         it
         for role in (Role.LOOK, Role.UNEQUAL, Role.RAMP)
         for round_ in findings.of(role)
         if round_.wanted > limit
         for it in _while_waiting(round_)
-        if it.running is not None and it.waiting is not None
+        if it.running is not None
     ]
+    readings = [it for it in known if it.waiting is not None]
     if len(readings) < 2:
-        return None
+        return _told_by_running(engine, known, limit) if engine.direct else None
     running = max(it.running or 0 for it in readings)
     waiting = median([it.waiting or 0 for it in readings])
     declared = engine.slots
@@ -80,6 +81,15 @@ def _told(findings: Findings, engine: Engine, limit: int) -> Where | None:
     if declared is None and full >= FULL:
         return Where(Layer.KV, 0.1, (f"{figures} while {waiting:.0f} waited in it, KV {full:.0%} used",))
     return Where(Layer.ENGINE, 0.2, (f"{figures} while {waiting:.0f} waited in it",))
+
+
+def _told_by_running(engine: Engine, known: list[Reading], limit: int) -> Where | None:
+    """Of an engine that does not tell who waits in it, such as llama.cpp: with slots to spare nobody does."""
+    running = max((it.running or 0 for it in known), default=0)
+    if len(known) < 2 or engine.slots is None or running > limit or limit >= engine.slots:
+        return None
+    why = f"the engine ran {running} of {engine.slots} while requests waited: a layer in front holds them"
+    return Where(Layer.FRONT, 0.15, (why,))
 
 
 def _while_waiting(round_: Round) -> list[Reading]:

@@ -49,10 +49,9 @@ def curve(report: Report) -> Table:
         headings += ["TTFT p50 ms", "max ms"]
     if with_whole:
         headings += ["answer p50 ms", "max ms"]
-    ramp = [it for it in report.findings.of(Role.RAMP) if it.answered]
+    ramp = {it.wanted: it for it in report.findings.of(Role.RAMP) if it.answered}
     rows = tuple(
-        _row(point, round_, with_first=with_first, with_whole=with_whole)
-        for point, round_ in zip(points, ramp, strict=True)
+        _row(point, ramp[point.concurrency], with_first=with_first, with_whole=with_whole) for point in points
     )
     held = (at for at, it in enumerate(points) if limit is not None and it.concurrency > limit)
     return Table(tuple(headings), rows, next(held, None))

@@ -75,6 +75,16 @@ def test_the_curve_is_a_table() -> None:
     ]
 
 
+def test_of_a_number_that_was_sent_again_the_later_round_is_in_the_table() -> None:
+    rounds = [a_capped_round(1, 1), a_capped_round(2, 1), a_capped_round(2, 1, 1.0)]
+
+    lines = shown(findings(rounds, max_concurrency=2))
+
+    at = lines.index("Streams at once")
+    assert [line.split()[:2] for line in lines[at + 2 : at + 4]] == [["1", "1"], ["2", "1"]]
+    assert lines[at + 3].endswith("1400")
+
+
 def test_where_no_first_token_was_seen_the_table_tells_of_whole_answers() -> None:
     lines = shown(capped_findings(4, streamed=False))
 
