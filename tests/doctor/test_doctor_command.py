@@ -131,7 +131,7 @@ async def test_json_is_all_of_stdout_and_has_what_is_promised(tmp_path: Path) ->
     assert set(told["ttft_ms"]) == {"1", "2", "4"}
     assert set(told["ttft_ms"]["4"]) == {"p50", "max"}
     assert f"wrote {html}" in err
-    assert html.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+    assert html.read_text(encoding="utf-8").startswith("<!doctype html>")
     assert KEY not in out + err + html.read_text(encoding="utf-8")
 
 
