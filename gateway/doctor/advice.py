@@ -93,9 +93,10 @@ def _kv(findings: Findings, verdict: Verdict, line: cost.Line | None) -> str:
 
 def _rate(findings: Findings, verdict: Verdict, line: cost.Line | None) -> str:
     del findings, line
-    per_s = f"{verdict.rate_per_s:.2g} requests/s" if verdict.rate_per_s else "requests in time"
+    rate = verdict.rate_per_s
+    does = f"lets about {rate:.2g} requests/s through" if rate else "counts requests in time"
     what = "refuses what comes faster" if verdict.refuses else "delays what comes faster"
-    return f"A limiter lets about {per_s} through and {what}: raise it where it is set, or send fewer."
+    return f"A limiter {does} and {what}: raise it where it is set, or send fewer."
 
 
 def _batch(findings: Findings, verdict: Verdict, line: cost.Line | None) -> str:

@@ -26,6 +26,9 @@ from gateway.doctor.seen import Findings, Role, Round, median
 MORE_WHEN_SMALL = 1.25
 """So many times as many small requests must run at once, and one more at least: then memory was short."""
 
+FOLLOWED, MOSTLY = 0.15, 0.8
+"""What it adds to the confidence that each began when another ended; the share from which that is told."""
+
 
 class Kind(StrEnum):
     SLOTS = "slots"
@@ -123,8 +126,11 @@ def _unlimited(findings: Findings, tried: int) -> Verdict:
     if unclear:
         why = "answers ended one by one and not in waves: it slows down, nobody is held back"
         return Verdict(limit=None, kind=Kind.NONE, confidence=0.6, tried=tried, why=(why,))
-    done = tried >= findings.max_concurrency
-    why = f"all {tried} ran at once"
+    answered = len(ramp[-1].answered)
+    done = tried >= findings.max_concurrency and answered == tried
+    why = (
+        f"all {tried} ran at once" if answered == tried else f"the {answered} of {tried} answered ran at once"
+    )
     return Verdict(limit=None, kind=Kind.NONE, confidence=0.95 if done else 0.5, tried=tried, why=(why,))
 
 
@@ -243,7 +249,7 @@ def _capped(findings: Findings, limit: int, agreeing: int, tried: int) -> Verdic
         return Verdict(
             limit=limit, kind=Kind.BATCH, confidence=min(0.97, confidence), tried=tried, why=tuple(why)
         )
-    if evidence:
+    if evidence >= MOSTLY * FOLLOWED:
         why.append("each that waited began when another ended")
     where = layer(findings, limit)
     why += where.why
@@ -264,7 +270,7 @@ def _unequal_evidence(findings: Findings, limit: int) -> tuple[float, bool]:
         return 0.0, False
     if limit > 1 and seen.in_batches:
         return 0.15, True
-    return 0.15 * followed_an_end(unequal.answered, limit), False
+    return FOLLOWED * followed_an_end(unequal.answered, limit), False
 
 
 def more_when_small(findings: Findings, limit: int) -> int | None:
