@@ -15,6 +15,7 @@ from gateway.sim.settings import SimSettings
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 Json = dict[str, Any]
+_BUSY_S = 0.03
 MODELS = {"object": "list", "data": [{"id": "m", "object": "model"}]}
 
 
@@ -127,7 +128,7 @@ async def _pipe(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> Non
 
 def a_sim(**settings: Any) -> SimEngine:
     """Quick: an answer of 24 tokens takes 0.15 s."""
-    quick: Json = {"kind": "llamacpp", "slots": 3, "prefill_rate": 20_000.0, "decode_rate": 160.0}
+    quick: Json = {"kind": "llamacpp", "slots": 2, "prefill_rate": 20_000.0, "decode_rate": 160.0}
     return SimEngine(SimSettings(**quick | settings))
 
 
@@ -135,7 +136,7 @@ class Examined:
     """An examination of `url`; as a context manager it has its client open."""
 
     def __init__(self, url: str, *, key: str | None = None, **options: Any) -> None:
-        usual: Json = {"base": url, "max_concurrency": 8, "output_tokens": 24, "max_s": 60.0}
+        usual: Json = {"base": url, "max_concurrency": 4, "output_tokens": 24, "max_s": 60.0}
         self.told: list[str] = []
         self._options = Options(**usual | options)
         self._client = Client(key, self._options.max_s)
@@ -156,6 +157,10 @@ class Examined:
 
 
 async def examined(url: str, **options: Any) -> Examination:
-    async with Examined(url, **options) as it:
-        await it.examination.run()
-        return it.examination
+    """Again where the machine was too busy for answers as short as these."""
+    for _ in range(3):
+        async with Examined(url, **options) as it:
+            await it.examination.run()
+        if max((round_.lag_s for round_ in it.examination.findings.rounds), default=0.0) < _BUSY_S:
+            break
+    return it.examination

@@ -13,10 +13,10 @@ from gateway.doctor.seen import Reading
 @pytest.mark.parametrize(
     ("kind", "dev", "slots", "setting"),
     [
-        ("vllm", True, 3, "--max-num-seqs"),
+        ("vllm", True, 2, "--max-num-seqs"),
         ("vllm", False, None, "--max-num-seqs"),
-        ("sglang", False, 3, "--max-running-requests"),
-        ("llamacpp", False, 3, "--parallel"),
+        ("sglang", False, 2, "--max-running-requests"),
+        ("llamacpp", False, 2, "--parallel"),
     ],
 )
 async def test_each_kind_is_known_with_its_setting_and_what_it_declares(

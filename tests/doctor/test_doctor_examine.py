@@ -27,40 +27,40 @@ async def test_the_slots_of_each_kind_of_engine() -> None:
 
     for kind, examination in zip(("vllm", "sglang", "llamacpp"), examinations, strict=True):
         report = Report(examination.findings)
-        assert (report.verdict.limit, report.verdict.kind) == (3, Kind.SLOTS)
+        assert (report.verdict.limit, report.verdict.kind) == (2, Kind.SLOTS)
         assert report.findings.engine is not None
         assert report.findings.engine.kind == kind
 
 
-async def test_an_engine_that_buffers_is_asked_for_long_answers_and_a_short_one() -> None:
-    async with a_sim(quiet=True, faults=("buffer",)) as engine:
-        examination = await examined(engine.url, max_concurrency=4)
-
-    verdict = Report(examination.findings).verdict
-    assert (verdict.limit, verdict.kind) == (3, Kind.SLOTS)
-    assert examination.findings.of(Role.PROBE)
-    assert not any(it.streamed for it in examination.findings.of(Role.RAMP))
-
-
-async def test_answers_in_one_piece_if_asked_for() -> None:
-    async with a_sim(slots=2) as engine:
-        verdict = await verdict_of(engine.url, stream=False, max_concurrency=4)
+async def test_an_engine_that_buffers_and_one_that_is_not_asked_to_stream() -> None:
+    async with a_sim(quiet=True, faults=("buffer",)) as buffering, a_sim() as engine:
+        examinations = await asyncio.gather(examined(buffering.url), examined(engine.url, stream=False))
+        assert b'"stream"' in buffering.last_body
         assert b'"stream"' not in engine.last_body
 
-    assert (verdict.limit, verdict.kind) == (2, Kind.SLOTS)
+    for examination in examinations:
+        verdict = Report(examination.findings).verdict
+        assert (verdict.limit, verdict.kind) == (2, Kind.SLOTS)
+        assert examination.findings.of(Role.PROBE)
+        assert not any(it.streamed for it in examination.findings.of(Role.RAMP))
 
 
-@pytest.mark.parametrize("kind", ["vllm", "llamacpp"])
-async def test_a_front_that_lets_three_through(kind: str) -> None:
-    async def looked_at(*, directly: bool) -> Verdict:
-        async with a_sim(kind=kind, slots=8, dev=True) as engine, listening(Front(engine, 3).handle) as url:
-            return await verdict_of(url, engine_base=engine.url if directly else None)
+async def behind_a_front_of_three(kind: str, *, directly: bool) -> Verdict:
+    async with a_sim(kind=kind, slots=8, dev=True) as engine, listening(Front(engine, 3).handle) as url:
+        return await verdict_of(url, engine_base=engine.url if directly else None, max_concurrency=6)
 
-    through, direct = await asyncio.gather(looked_at(directly=False), looked_at(directly=True))
 
-    assert (through.limit, through.kind) == (3, Kind.FRONT)
-    assert (direct.limit, direct.kind) == (3, Kind.FRONT)
-    assert any(it.startswith("the engine ran 3 of 8 ") for it in direct.why)
+async def test_a_front_that_lets_three_through() -> None:
+    verdicts = await asyncio.gather(
+        behind_a_front_of_three("vllm", directly=False),
+        behind_a_front_of_three("llamacpp", directly=False),
+        behind_a_front_of_three("vllm", directly=True),
+        behind_a_front_of_three("llamacpp", directly=True),
+    )
+
+    assert [(it.limit, it.kind) for it in verdicts] == [(3, Kind.FRONT)] * 4
+    for direct in verdicts[2:]:
+        assert any(it.startswith("the engine ran 3 of 8 ") for it in direct.why)
 
 
 async def test_an_engine_url_where_nobody_is_ends_it() -> None:
@@ -71,7 +71,7 @@ async def test_an_engine_url_where_nobody_is_ends_it() -> None:
 
 async def test_a_limiter_that_refuses() -> None:
     async with a_sim(slots=8, faults=("rate:5",)) as engine:
-        verdict = await verdict_of(engine.url)
+        verdict = await verdict_of(engine.url, max_concurrency=8)
 
     assert (verdict.limit, verdict.kind, verdict.refuses) == (None, Kind.RATE, True)
 
@@ -79,14 +79,14 @@ async def test_a_limiter_that_refuses() -> None:
 async def test_memory_for_few() -> None:
     # Room for three requests of 88 tokens and a little more; smaller ones fit in more often.
     async with a_sim(kind="vllm", slots=8, kv_tokens=320) as engine:
-        verdict = await verdict_of(engine.url)
+        verdict = await verdict_of(engine.url, max_concurrency=8)
 
     assert verdict.kind is Kind.KV
 
 
 async def test_no_limit_up_to_what_was_tried() -> None:
     async with a_sim(slots=8) as engine:
-        verdict = await verdict_of(engine.url, max_concurrency=4)
+        verdict = await verdict_of(engine.url)
 
     assert (verdict.limit, verdict.kind, verdict.tried) == (None, Kind.NONE, 4)
 
