@@ -161,7 +161,7 @@ async def test_a_page_that_cannot_be_written_is_1(tmp_path: Path) -> None:
 
 
 async def interrupted_at_four(number: signal.Signals) -> tuple[int | None, str]:
-    async with a_sim(slots=4, decode_rate=36.0) as engine:
+    async with a_sim(slots=4, decode_rate=60.0) as engine:
         process = await started(engine.url, "--json", "--max-concurrency", "64", "--output-tokens", "12")
         async with asyncio.timeout(20):
             while engine.stats.running < 4:

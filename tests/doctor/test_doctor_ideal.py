@@ -10,7 +10,7 @@ from ideal_endpoints import Endpoint, examined
 from gateway.doctor.report import Report
 from gateway.doctor.verdict import Kind
 
-JITTER = (0.0, 0.05)
+JITTER = (0.0, 0.02, 0.05)
 WAYS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "streamed": ({}, {}),
     "whole": ({}, {"stream": False}),
