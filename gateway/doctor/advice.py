@@ -83,11 +83,10 @@ def _kv(findings: Findings, verdict: Verdict, line: cost.Line | None) -> str:
     del line
     kind = findings.engine.kind if findings.engine else ""
     means = _KV_SETTINGS.get(kind, "more memory for KV, a smaller KV type, a shorter context")
-    shape = findings.shape
     return (
-        f"KV memory holds {verdict.limit} requests of this size ({shape.prompt_tokens} prompt and "
-        f"{shape.output_tokens} output tokens), whatever the slots: give it more ({means}), or send shorter "
-        "ones. The number moves with their length; --prompt-tokens tries another."
+        f"KV memory holds {verdict.limit} requests of this size ({findings.prompt_tokens} prompt and "
+        f"{findings.shape.output_tokens} output tokens), whatever the slots: give it more ({means}), or "
+        "send shorter ones. The number moves with their length; --prompt-tokens tries another."
     )
 
 

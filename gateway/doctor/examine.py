@@ -159,7 +159,11 @@ class Examination:
             if ran.refused or self._is_clear(count):
                 return
             if not ran.answered:
-                raise CannotExamine(f"none of {count} requests was answered: {ran.streams[0].error}")
+                why = f"none of {count} requests at once was answered: {ran.streams[0].error}"
+                if not place:
+                    raise CannotExamine(why)
+                self.findings.interrupted = why
+                return
 
         found = ramp_limit(self.findings.of(Role.RAMP))
         if found is not None and found[1] == 1 and not self._rounds.in_one_piece:
@@ -188,7 +192,7 @@ class Examination:
     # What it means
 
     async def _look_closer(self) -> None:
-        ramp = self.findings.of(Role.RAMP)
+        ramp = [it for it in self.findings.of(Role.RAMP) if it.answered or it.refused]
         if any(it.refused for it in ramp):
             await self._try_again(max(1, len(ramp[-1].answered)))
             return

@@ -131,7 +131,7 @@ class Report:
             "evidence": list(verdict.why),
             "engine": _engine(findings),
             "request": {
-                "prompt_tokens": self._prompt_tokens(),
+                "prompt_tokens": findings.prompt_tokens,
                 "output_tokens": findings.shape.output_tokens,
                 "streams": bool(self.last and self.last.streamed),
             },
@@ -155,12 +155,6 @@ class Report:
         if limit is None or self.verdict.kind is not Kind.SLOTS:
             return None
         return _rounded(cost.gain(self.line, limit, advice.MORE_SLOTS), 3)
-
-    def _prompt_tokens(self) -> int:
-        """As the endpoint counted them, else as asked for."""
-        ramp = self.last.answered if self.last else []
-        counted = [it.prompt_tokens for it in ramp if it.prompt_tokens]
-        return counted[0] if counted else self.findings.shape.prompt_tokens
 
 
 def _engine(findings: Findings) -> Json | None:

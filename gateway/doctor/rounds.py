@@ -14,6 +14,7 @@ from gateway.engines.reading import MODELS_PATH
 
 _DRIZZLE_S = 3.0
 _DRIZZLE_REQUESTS = 300
+_DRIZZLE_PAUSE_S = 0.05
 _DRIZZLE_AT_ONCE = 4
 _STAGGER_S = 0.002
 _STAGGERED = 0.1
@@ -109,7 +110,7 @@ class Rounds:
                 one = await self._ask(shape, len(streams), began_at)
                 streams.append(one)
                 if not one.is_ok:
-                    await asyncio.sleep(0.02)
+                    await asyncio.sleep(_DRIZZLE_PAUSE_S)
 
         await asyncio.gather(*(worker() for _ in range(_DRIZZLE_AT_ONCE)))
         self._findings.rounds.append(Round(role=Role.AGAIN, wanted=_DRIZZLE_AT_ONCE, streams=tuple(streams)))

@@ -138,6 +138,12 @@ class Findings(Struct, kw_only=True):
     def of(self, role: Role) -> list[Round]:
         return [it for it in self.rounds if it.role is role]
 
+    @property
+    def prompt_tokens(self) -> int:
+        """Of each equal request: as the endpoint counted them, else as asked for."""
+        counted = (it.prompt_tokens for round_ in self.of(Role.RAMP) for it in round_.answered)
+        return next(filter(None, counted), None) or self.shape.prompt_tokens
+
     def last(self, role: Role) -> Round | None:
         found = self.of(role)
         return found[-1] if found else None

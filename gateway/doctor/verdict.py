@@ -23,8 +23,9 @@ from gateway.doctor.overlap import (
 from gateway.doctor.pace import Pace, again_refused, own_pace, refused_pace
 from gateway.doctor.seen import Findings, Role, Round, median
 
-MORE_WHEN_SMALL = 1.25
-"""So many times as many small requests must run at once, and one more at least: then memory was short."""
+MORE_WHEN_SMALL, MORE_IN_WAVES = 1.1, 1.25
+"""So many times as many small requests must run at once, and one more at least: then memory was short. Waves
+of answers in one piece are counted less exactly than streams."""
 
 FOLLOWED, MOSTLY = 0.15, 0.8
 """What it adds to the confidence that each began when another ended; the share from which that is told."""
@@ -79,15 +80,16 @@ def probed_limit(probes: Sequence[Round]) -> tuple[int, int | None]:
     return free, full
 
 
-BUSY = 0.2
-"""A share of an answer's time. Where the doctor's own loop stood still for longer, it is no good witness."""
+BUSY, BUSY_S = 0.2, 0.05
+"""A share of an answer's time, and at least so long. Where the doctor's own loop stood still for longer, it
+is no good witness of a limit; it cannot have seen more at once than there were."""
 
 
 def conclude(findings: Findings) -> Verdict:
     """The verdict as of now; what has not been looked into yet lowers its confidence."""
     verdict = _conclude(findings)
     lag_s = max((it.lag_s for it in findings.of(Role.RAMP)), default=0.0)
-    if findings.single_s is None or lag_s < BUSY * findings.single_s:
+    if verdict.kind is Kind.NONE or lag_s < max(BUSY_S, BUSY * (findings.single_s or 0.0)):
         return verdict
     why = f"the doctor's own machine was busy: it stood still for {lag_s * 1000:.0f} ms"
     return replace(verdict, confidence=verdict.confidence / 2, why=(*verdict.why, why))
@@ -275,9 +277,11 @@ def _unequal_evidence(findings: Findings, limit: int) -> tuple[float, bool]:
 
 def more_when_small(findings: Findings, limit: int) -> int | None:
     """How many small requests ran at once, if each time clearly more than `limit` did."""
-    counts = [count for it in findings.of(Role.SMALL) if (count := running_at_once(it)) is not None]
+    small = findings.of(Role.SMALL)
+    counts = [count for it in small if (count := running_at_once(it)) is not None]
     least = min(counts, default=0)
-    return least if least >= max(limit + 1, MORE_WHEN_SMALL * limit) else None
+    times = MORE_WHEN_SMALL if all(it.streamed for it in small) else MORE_IN_WAVES
+    return least if least >= max(limit + 1, times * limit) else None
 
 
 def _kv(findings: Findings, limit: int) -> Verdict | None:

@@ -156,10 +156,22 @@ def test_counters_that_speak_of_memory_make_it_kv() -> None:
 
 
 @pytest.mark.parametrize(
-    ("limit", "small", "is_kv"), [(4, 5, True), (4, 4, False), (8, 10, True), (8, 9, False), (1, 2, True)]
+    ("limit", "small", "streamed", "is_kv"),
+    [
+        (4, 5, True, True),
+        (4, 4, True, False),
+        (16, 18, True, True),
+        (16, 17, True, False),
+        (1, 2, True, True),
+        (8, 10, False, True),
+        (8, 9, False, False),
+    ],
 )
-def test_a_quarter_more_small_ones_and_one_at_least_are_memory(limit: int, small: int, is_kv: bool) -> None:
-    rounds = [*a_ramp(limit, 32), a_capped_round(32, small, role=Role.SMALL)]
+def test_a_tenth_more_small_ones_and_one_at_least_are_memory_and_a_quarter_in_waves(
+    limit: int, small: int, streamed: bool, is_kv: bool
+) -> None:
+    few = a_capped_round(32, small, role=Role.SMALL, ttft_s=0.4 if streamed else None)
+    rounds = [*a_ramp(limit, 32, streamed=streamed), few]
 
     found = conclude(findings(rounds))
 
@@ -370,11 +382,18 @@ def test_a_client_that_carries_no_more_is_the_limit(carries: int | None, bound: 
     assert found.limit == (None if bound else 4)
 
 
-@pytest.mark.parametrize(("lag_s", "share"), [(0.399, 1.0), (0.4, 0.5)])
-def test_a_doctor_that_stood_still_is_half_as_sure(lag_s: float, share: float) -> None:
-    rounds = [a_capped_round(16, 16, lag_s=lag_s)]
+@pytest.mark.parametrize(("lag_s", "is_busy"), [(0.399, False), (0.4, True)])
+def test_a_doctor_that_stood_still_is_half_as_sure_of_a_limit(lag_s: float, is_busy: bool) -> None:
+    sure = conclude(findings(a_ramp(4), single_s=2.0))
+    late = [*a_ramp(4)[:-1], a_capped_round(16, 4, lag_s=lag_s)]
 
-    found = conclude(findings(rounds, single_s=2.0))
+    found = conclude(findings(late, single_s=2.0))
 
-    assert found.confidence == pytest.approx(0.95 * share)
-    assert (found.why[-1] == "the doctor's own machine was busy: it stood still for 400 ms") is (share < 1)
+    assert (found.limit, found.confidence) == (4, pytest.approx(sure.confidence * (0.5 if is_busy else 1)))
+    assert (found.why[-1] == "the doctor's own machine was busy: it stood still for 400 ms") is is_busy
+
+
+def test_a_doctor_that_stood_still_has_seen_all_run_at_once_nevertheless() -> None:
+    found = conclude(findings([a_capped_round(2, 2, lag_s=1.0)], single_s=2.0, max_concurrency=2))
+
+    assert (found.kind, found.confidence) == (Kind.NONE, 0.95)
