@@ -94,8 +94,10 @@ class Trace:
             ttft_ms = (first - started) * 1000
             after_queue_ms = ttft_ms - self.queue_s * 1000
             if usage.prefill_s:
-                # The engine's own figure: what it did not compute, it kept the request waiting.
-                engine_queue_ms = after_queue_ms - min(after_queue_ms, usage.prefill_s * 1000)
+                # The engine's own figure: what it did not compute, it kept the request waiting. Engines that
+                # failed it before, and the way there, are no part of that.
+                inside_ms = (first - self.sent_at) * 1000 if self.sent_at is not None else after_queue_ms
+                engine_queue_ms = max(0.0, min(after_queue_ms, inside_ms) - usage.prefill_s * 1000)
             elif self.inside_s is not None:
                 engine_queue_ms = min(after_queue_ms, self.inside_s * 1000)
             if engine_queue_ms is not None:

@@ -99,6 +99,13 @@ def test_the_engines_own_clock_decides_how_long_its_prefill_took():
     assert (record.engine_queue_ms, record.prefill_ms) == (500.0, 1000.0)
 
 
+def test_what_was_spent_on_an_engine_that_failed_it_is_no_wait_inside_the_one_that_answered():
+    trace = a_stream(None)
+    trace.sent(trace.first_token_at - 1.1)
+    record = record_of(trace, Usage(prefill_s=1.0))
+    assert (round(record.engine_queue_ms), round(record.prefill_ms)) == (100, 1400)
+
+
 def test_an_answer_without_a_first_token_has_no_parts():
     record = record_of(Trace(10.0), Usage(prefill_s=1.0))
     assert (record.ttft_ms, record.engine_queue_ms, record.prefill_ms) == (None, None, None)
