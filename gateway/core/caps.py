@@ -40,6 +40,7 @@ class Caps:
     Widths: `producing` of streams with a first token, `untold` of requests that tell none, `most` that ever
     ran at once for certain, `ended` of all that have ended, without what still cools. `waiters` are streams
     without a first token, `queued` those that have no slot in the engine; both in order of their grants.
+    `wide`: requests of several slots. When which of these run is not seen.
     """
 
     __slots__ = (
@@ -66,11 +67,12 @@ class Caps:
         "untold",
         "waiters",
         "waiting_tokens",
+        "wide",
     )  # fmt: skip
 
     def __init__(self, limit: int) -> None:
         self.believed = self.limit = limit
-        self.producing = self.untold = self.ended = self._served = 0
+        self.producing = self.untold = self.wide = self.ended = self._served = 0
         self.waiters: dict[int, Lease] = {}
         self.queued: dict[int, Lease] = {}
         self.waiting_tokens = self._untold_tokens = self._untold_done = 0
@@ -105,16 +107,20 @@ class Caps:
         """The lease of a grant. `busy`: the width that was in flight or cooling before."""
         slot_at = now if busy + width <= self.limit else None
         place, untold = busy + width + self.ended, self._untold_tokens
+        if width > 1:
+            self.wide += 1
         if not is_stream:
             self.untold += width
             self._untold_tokens = untold + prefill_tokens
             return Lease(
-                width, now, prefill_tokens, prompt_tokens, ahead_tokens, None, False, place, 0, 0, 0, slot_at
-            )
-        ahead_told = self.waiting_tokens + untold - self._untold_done
+                width, now, prefill_tokens, prompt_tokens, ahead_tokens, None, False, place, 0, 0, 0, 0,
+                slot_at,
+            )  # fmt: skip
+        untold_ahead = untold - self._untold_done
+        ahead_told = self.waiting_tokens + untold_ahead
         lease = Lease(
             width, now, prefill_tokens, prompt_tokens, ahead_tokens, None, True, place, 0, ahead_told, untold,
-            slot_at,
+            untold_ahead, slot_at,
         )  # fmt: skip
         self.waiting_tokens += prefill_tokens
         self.waiters[key] = lease
@@ -129,7 +135,9 @@ class Caps:
         """
         waiters, producing = self.waiters, self.producing + lease.width
         self.producing = producing
-        if producing > self.most:
+        if self.wide:
+            busy = 0
+        elif producing > self.most:
             self.most = producing
         if key not in waiters:
             # It answers in events though nobody asked for that.
@@ -169,6 +177,8 @@ class Caps:
 
     def ended_one(self, key: int, lease: Lease, now: float) -> None:
         width = lease.width
+        if width > 1:
+            self.wide -= 1
         if lease.first_token_at is not None:
             self.producing -= width
             self._served += width
@@ -210,7 +220,9 @@ class Caps:
             return
         seconds = first_token_at - lease.granted_at
         if computed_tokens is None:
-            self.pace.guess(lease.prefill_tokens + lease.ahead_tokens_told, seconds)
+            # Of those that tell no first token most are computed long since.
+            told_tokens = lease.prefill_tokens + lease.ahead_tokens_told - lease.untold_ahead
+            self.pace.guess(told_tokens, seconds)
         else:
             self.pace.learn(computed_tokens, seconds)
 
@@ -226,7 +238,8 @@ class Caps:
         self.most = max(self.most, running)
         self._doubt_slots_of(waiting)
         # Where one has ended and as many run, one has started: no long prefill keeps the others out.
-        if waiting and self._served != self._served_at_report and self._all_produce(running):
+        # None runs in an engine that sleeps, or between two batches.
+        if running and waiting and self._served != self._served_at_report and self._all_produce(running):
             self._served_at_report = self._served
             if self._is_kv_full(report, kv_tokens):
                 self._kv.append(running)
@@ -257,6 +270,10 @@ class Caps:
         self.most = max(self.most, running)
         if self.inferred is not None and self.inferred <= running:
             self._conclude(None)
+
+    def doubt(self) -> None:
+        """It is said to have another cap: what was found has to be found again."""
+        self._conclude(None)
 
     def believe(self, limit: int) -> None:
         """Another figure for what it runs at once, from elsewhere."""

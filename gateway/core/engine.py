@@ -101,6 +101,7 @@ class Engine:
         self.watch.is_stale = True
         if (facts.slots, facts.slots_source) != (before.slots, before.slots_source):
             self.growth.reset()
+            self.caps.doubt()
             self.limit(facts.slots, facts.slots_source)
 
     @property

@@ -19,6 +19,9 @@ DOUBTS = 8
 """So many tries that say nothing, as another request ended before the one beyond produced, count as one that
 was held up."""
 
+PASSED_S = 0.5
+"""So long nobody is looked for again where none of those who wait could be sent."""
+
 _NEVER = float("-inf")
 
 
@@ -51,7 +54,7 @@ class Growth:
             and now >= self._due
             and not caps.waiters
             and (caps.producing > 0 or caps.is_told)
-            and not (engine.cooling_width or engine.foreign or engine.holds)
+            and not (engine.cooling_width or engine.foreign or engine.holds or caps.wide)
             and engine.accepting
             and (quota is None or quota > engine.slots)
         )
@@ -60,12 +63,17 @@ class Growth:
         """The request has been sent there."""
         self.key, self._ended = key, self._engine.caps.ended
 
+    def passed(self, now: float) -> None:
+        """Nobody who waits can be sent there: not asked again for each event."""
+        self._due = now + PASSED_S
+
     def has_started(self, key: int, now: float, *, was_held: bool) -> None:
         """A first token; `was_held`: it waited until another request ended."""
         engine = self._engine
         if self.key == key:
             engine.beyond = 0
-            if engine.caps.ended == self._ended:
+            # What cools has left, and its slot may be the one that this one got.
+            if engine.caps.ended + engine.cooling_width == self._ended:
                 self._grow()
             elif was_held:
                 self._stay(now)

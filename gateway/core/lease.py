@@ -31,8 +31,9 @@ class Lease(Struct, gc=False):
     The rest is for `caps`. `is_stream`: its first token will be seen. `place`: the width granted by then,
     itself included; `overtaken`: what of that came later and has ended before its first token.
     `ahead_tokens_told`: like `ahead_tokens`, without what must be done, as later prompts are.
-    `untold_before`: prompt tokens of requests that tell no first token and came before it. `slot_at`: when it
-    got its slots in the engine, None while it waits for them there and where that is not known.
+    `untold_before`: prompt tokens of requests that tell no first token and came before it; `untold_ahead`: of
+    those of which nothing told yet that they are done. `slot_at`: when it got its slots in the engine, None
+    while it waits for them there and where that is not known.
     """
 
     width: int
@@ -46,6 +47,7 @@ class Lease(Struct, gc=False):
     overtaken: int = 0
     ahead_tokens_told: int = 0
     untold_before: int = 0
+    untold_ahead: int = 0
     slot_at: float | None = None
 
     def is_in(self, report: LoadReport, asked_before: float) -> bool:

@@ -116,28 +116,35 @@ class Pairing:
 
     def _go_beyond(self, now: float, granted: list[Decision]) -> None:
         """One request more than the limit to engines whose limit is a working one (`growth`)."""
-        for engine in self._engines.values():
-            if engine.is_soft and engine.growth.may(now):
-                self._placing.begin_looks(len(self._queue) - 1)
-                self._send_beyond(engine, now, granted)
-
-    def _send_beyond(self, engine: Engine, now: float, granted: list[Decision]) -> None:
-        """The first of those who wait that would go there, find a slot nowhere else, and of which it will be
-        seen whether it runs."""
-        for waiting in self._queue.first(set(engine.facts.models), BEYOND_WINDOW, BEYOND_WINDOW):
-            request, key = waiting.request, waiting.request.key
-            if request.width != 1 or not (request.stream or engine.caps.is_told):
-                continue
-            entry = self._entries[key]
-            look = self._placing.look(entry, {})
-            if look is None or look.engine is not engine or look.other is not None:
-                continue
-            if self._admits(entry, engine, now - waiting.since, now):
+        it_may = {it.name: it for it in self._engines.values() if it.is_soft and it.growth.may(now)}
+        if not it_may:
+            return
+        self._placing.begin_looks(len(self._queue) - 1)
+        at_most = min(WINDOW, BEYOND_WINDOW * len(it_may))
+        for waiting in self._queue.first(_served(it_may.values()), at_most, at_most):
+            engine = self._beyond_where(waiting, it_may, now)
+            if engine is not None:
+                del it_may[engine.name]
                 engine.beyond = 1
-                self.take(key, now)
-                granted.append(self._commit(entry, engine, now))
-                engine.growth.begin(key)
-                return
+                self.take(waiting.request.key, now)
+                granted.append(self._commit(self._entries[waiting.request.key], engine, now))
+                self._placing.changed(engine)
+                engine.growth.begin(waiting.request.key)
+                if not it_may:
+                    return
+        for engine in it_may.values():
+            engine.growth.passed(now)
+
+    def _beyond_where(self, waiting: Waiting, it_may: Mapping[str, Engine], now: float) -> Engine | None:
+        """The one of these engines that a request would go to, if it finds a slot nowhere else and it will be
+        seen whether it runs."""
+        request, entry = waiting.request, self._entries[waiting.request.key]
+        look = self._placing.look(entry, {}) if request.width == 1 else None
+        if look is None or look.other is not None or look.engine.name not in it_may:
+            return None
+        engine = look.engine
+        is_seen = request.stream or engine.caps.is_told
+        return engine if is_seen and self._admits(entry, engine, now - waiting.since, now) else None
 
     def serve_widthless(self, now: float) -> list[Decision]:
         """Grant those who wait for an engine but need no slot, once there is one."""

@@ -4,7 +4,7 @@ import pytest
 from core_values import NOTHING, discovered, facts, fleet, granted, ok, placed, reported, request, text, usage
 
 from gateway.core.engine import Engine, Residency, SlotSource
-from gateway.core.growth import BACKOFF_S, DOUBTS
+from gateway.core.growth import BACKOFF_S, DOUBTS, PASSED_S
 from gateway.core.holds import Hold
 from gateway.core.request import Outcome
 from gateway.core.scheduler import Scheduler
@@ -122,6 +122,42 @@ def test_nor_one_for_which_the_cache_has_no_room() -> None:
     assert scheduler.engines["a"].beyond == 0
 
 
+def test_the_slot_of_one_that_left_is_not_one_more() -> None:
+    scheduler, a = assumed(2)
+    scheduler.go_on(0.2)
+    scheduler.finish(1, Outcome.CLIENT_DISCONNECT, NOTHING, 3.0)
+    # Its slot cools here, while the engine has given it to the one beyond.
+    scheduler.first_token(3, 3.1)
+    assert slots(a) == (2, SlotSource.ASSUMED)
+
+
+def test_where_nobody_can_be_sent_nobody_is_looked_for_at_each_event() -> None:
+    scheduler, a = assumed(2, waiting=0)
+    scheduler.offer(request(8, width=2, stream=True), 0.2)
+    scheduler.offer(request(9, stream=True), 0.3)
+    assert not a.growth.may(0.3)
+    assert placed(scheduler.go_on(0.6)) == []
+    assert placed(scheduler.go_on(0.2 + PASSED_S)) == [(9, "a")]
+
+
+def test_two_engines_get_one_each_in_one_go() -> None:
+    scheduler = fleet("a", "b", slots=1)
+    for name, model in (("a", "m"), ("b", "n")):
+        discovered(scheduler, name, facts(1, models=(model,), source=SlotSource.ASSUMED))
+    for key, model in enumerate("mnmmnn", start=1):
+        scheduler.offer(request(key, model=model, stream=True), 0.0)
+    scheduler.engines["a"].first_token(1, 0.1)
+    scheduler.engines["b"].first_token(2, 0.1)
+    assert placed(scheduler.go_on(0.2)) == [(3, "a"), (5, "b")]
+
+
+def test_another_figure_for_the_cap_ends_what_was_concluded() -> None:
+    scheduler, a = assumed(2)
+    a.caps.proved(2)
+    discovered(scheduler, "a", facts(6), 0.6)
+    assert a.caps.inferred is None
+
+
 def test_an_end_closes_the_place_beyond() -> None:
     scheduler, a = assumed(2)
     scheduler.go_on(0.2)
@@ -154,7 +190,17 @@ def test_a_hard_cap_is_not_exceeded() -> None:
 
 
 @pytest.mark.parametrize(
-    "why", ["waits for its first token", "cools", "foreign", "kept", "quota", "draining", "nothing produces"]
+    "why",
+    [
+        "waits for its first token",
+        "cools",
+        "foreign",
+        "kept",
+        "wide",
+        "quota",
+        "draining",
+        "nothing produces",
+    ],
 )
 def test_nobody_goes_beyond_while_something_speaks_against_it(why: str) -> None:
     scheduler, a = assumed(2)
@@ -167,6 +213,11 @@ def test_nobody_goes_beyond_while_something_speaks_against_it(why: str) -> None:
         a.foreign = 1
     elif why == "kept":
         a.hold(Hold(block=7, depth=1, width=1, until=9.0))
+    elif why == "wide":
+        a.release(1, 0.2)
+        a.release(2, 0.2)
+        a.lease(50, 2, 10, 0.2, stream=True)
+        a.first_token(50, 0.3)
     elif why == "quota":
         a.quota = 2
     elif why == "draining":
