@@ -318,6 +318,8 @@ class Caps:
         cap = None if self._strays * STRAYS > tally.held or self._kv else tally.cap()
         if self.is_told and (told := self._reports.cap()) is not None:
             tally, cap = self._reports, told
+            # A client that reads slowly is not done when its engine is: the engine's own count knows that.
+            self.most = min(self.most, told)
         if cap is not None and cap >= self.most:
             self._conclude(cap)
         elif self.inferred is not None:

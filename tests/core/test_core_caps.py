@@ -316,6 +316,17 @@ def test_a_report_of_more_that_run_raises_the_cap() -> None:
     assert a.caps.inferred == 7
 
 
+def test_what_slow_readers_seemed_to_run_yields_to_the_engines_own_count() -> None:
+    a = told(4, 3, 4)
+    # Three whose answers are complete in the engine, and not yet read.
+    a.caps.exceeded(7)
+    now = 20.0
+    a.release(next(iter(a.leases)), now)
+    a.first_token(next(iter(a.caps.waiters)), now)
+    a.reported(report(now, 4, 2), now)
+    assert (a.caps.inferred, a.caps.most) == (4, 4)
+
+
 def test_reports_without_a_number_leave_it_to_the_streams() -> None:
     a = engine(slots=16)
     a.reported(LoadReport(asked_at=1.0, running=3), 1.0)
