@@ -19,13 +19,13 @@ from gateway.engines.base import Answer
 from gateway.wire.sse import data_of, events, last_boundary
 from gateway.wire.usage import usage_in
 
-_MAX_ANSWER_BYTES = 8 << 20
+_MAX_ANSWER_BYTES, _MAX_ERROR_BYTES = 8 << 20, 1 << 14
 _SHOWN_CHARS = 200
 _READ_BYTES = 1 << 16
 
 
 class _Delta(Struct, gc=False):
-    content: str | None = None
+    content: str | list[msgspec.Raw] | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
 
@@ -46,7 +46,13 @@ class _Event(Struct, gc=False):
     error: msgspec.Raw = msgspec.Raw()
 
 
+class _Whole(Struct, gc=False):
+    choices: list[msgspec.Raw] | None = None
+    error: msgspec.Raw = msgspec.Raw()
+
+
 _EVENT = msgspec.json.Decoder(_Event)
+_WHOLE = msgspec.json.Decoder(_Whole)
 
 
 class Client:
@@ -80,16 +86,17 @@ class Client:
             async with self._session.get(
                 url, headers=self._headers, timeout=timeout, allow_redirects=False
             ) as response:
-                body = await response.content.read(_MAX_ANSWER_BYTES)
+                body = await _body(response, _MAX_ANSWER_BYTES)
                 lowered = {name.lower(): value for name, value in response.headers.items()}
                 return Answer(status=response.status, headers=lowered, body=body)
         except (TimeoutError, aiohttp.ClientError, OSError, ValueError):
             return None
 
-    async def why_not(self, url: str) -> str:
+    async def why_not(self, url: str, timeout_s: float | None = None) -> str:
         """Why a GET of `url` gets no answer, in words; empty if it gets one."""
+        timeout = aiohttp.ClientTimeout(total=timeout_s) if timeout_s else self._timeout
         try:
-            async with self._session.get(url, headers=self._headers, allow_redirects=False):
+            async with self._session.get(url, headers=self._headers, timeout=timeout, allow_redirects=False):
                 return ""
         except TimeoutError:
             return "no answer in time"
@@ -111,7 +118,7 @@ class Client:
                 status = response.status
                 queue_s = _queue_s(response.headers.get("x-gateway-queue-ms"))
                 if status != 200:
-                    error = _shown(await response.content.read(1 << 14))
+                    error = _refusal(response, await _body(response, _MAX_ERROR_BYTES))
                 elif "event-stream" in response.headers.get("Content-Type", ""):
                     async for piece in response.content.iter_any():
                         reading.feed(piece)
@@ -162,13 +169,21 @@ class _Reading:
         if event.usage is not None:
             self._usage = event.usage
         if bytes(event.error) not in (b"", b"null"):
-            self._error = _shown(bytes(event.error))
+            self._error = shown(bytes(event.error))
         if event.choices and any(map(_says_something, event.choices)):
             self._arrivals.append(at)
 
     def whole(self, body: bytes) -> None:
         usage = usage_in(body)
         self._usage = _Usage(usage.prompt_tokens, usage.completion_tokens)
+        try:
+            told = _WHOLE.decode(body)
+        except msgspec.DecodeError:
+            told = _Whole()
+        if bytes(told.error) not in (b"", b"null"):
+            self._error = shown(bytes(told.error))
+        elif not told.choices:
+            self._error = f"no completion: {shown(body)}"
 
     def stream(
         self, number: int, sent_at: float, shape: Shape, status: int, error: str, queue_s: float | None
@@ -218,7 +233,22 @@ def _queue_s(header: str | None) -> float | None:
         return None
 
 
-def _shown(body: bytes) -> str:
+async def _body(response: aiohttp.ClientResponse, most_bytes: int) -> bytes:
+    """To its end, but at most `most_bytes`; aiohttp's `read(n)` ends with the first piece that is there."""
+    body = bytearray()
+    async for piece in response.content.iter_any():
+        body += piece
+        if len(body) >= most_bytes:
+            break
+    return bytes(body[:most_bytes])
+
+
+def _refusal(response: aiohttp.ClientResponse, body: bytes) -> str:
+    to = response.headers.get("Location")
+    return f"redirects to {to[:_SHOWN_CHARS]}" if to else shown(body)
+
+
+def shown(body: bytes) -> str:
     """An error's message, short: endpoints repeat prompts in them, but these are the doctor's own."""
     try:
         data = msgspec.json.decode(body)

@@ -3,11 +3,12 @@
 import asyncio
 import contextlib
 import json
+import os
 import resource
 import signal
 import sys
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 import click
 import uvloop
@@ -29,12 +30,24 @@ def _http_url(_: click.Context, option: click.Parameter, value: str | None) -> s
     if value is None:
         return None
     text = value if "://" in value else f"http://{value}"
-    parts = urlsplit(text)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    parts = _split(text)
+    if parts is None or parts.scheme not in ("http", "https") or not parts.hostname:
         raise click.BadParameter(f"{value!r} is no http or https URL, such as http://127.0.0.1:8000")
     if parts.username or parts.password:
         raise click.BadParameter("give the key with --api-key, not in the URL")
+    if parts.query or parts.fragment:
+        raise click.BadParameter("the paths of the API are put after it, so it may have no ? and no #")
     return base_url(text)
+
+
+def _split(url: str) -> SplitResult | None:
+    """None where it is broken, its port too."""
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:
+        return None
+    return parts
 
 
 @click.command()
@@ -105,6 +118,7 @@ def doctor(
     cache holds, more and more at once, up to --max-concurrency. Ctrl-C ends it with what is known so far.
     """
     _allow_files(max_concurrency)
+    _is_writable(html)
     options = Options(
         base=url,
         model=model,
@@ -121,12 +135,12 @@ def doctor(
         click.echo(str(error), err=True)
         sys.exit(1)
     report = Report(examination.findings, min_stream_rate)
-    if html is not None:
-        _write(html, report)
     if as_json:
         click.echo(json.dumps(report.as_json(), indent=2))
     else:
         Console().print(render(report))
+    if html is not None:
+        _write(html, report)
     sys.exit(1 if examination.findings.interrupted and report.verdict.tried == 0 else 0)
 
 
@@ -141,6 +155,12 @@ def _allow_files(streams: int) -> None:
                 param_hint="--max-concurrency",
             )
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def _is_writable(path: Path | None) -> None:
+    """Refuses what could not be written minutes later."""
+    if path is not None and not os.access(path if path.exists() else path.absolute().parent, os.W_OK):
+        raise click.BadParameter(f"{path} cannot be written", param_hint="--html")
 
 
 def _write(path: Path, report: Report) -> None:

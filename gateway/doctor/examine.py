@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from gateway.doctor.behind import Behind
-from gateway.doctor.client import Client
+from gateway.doctor.client import Client, shown
 from gateway.doctor.overlap import held, running_at_once, starts
 from gateway.doctor.own import carries_at_once
 from gateway.doctor.pace import tiny_pace
@@ -13,6 +13,7 @@ from gateway.doctor.requests import forms
 from gateway.doctor.rounds import Rounds
 from gateway.doctor.seen import Findings, Role, Round, Shape, Stream, median
 from gateway.doctor.verdict import more_when_small, probed_limit, ramp_limit
+from gateway.engines.base import Answer
 from gateway.engines.reading import MODELS_PATH, model_cards, model_names
 
 _FIRST, _SECOND = 12, 36
@@ -25,7 +26,9 @@ _AT_ONCE = 0.15
 """Of an answer's time: if all its text comes within less, it was held back until then."""
 
 _UNEQUAL = (0.5, 1.5, 0.75, 1.25)
+_MEETS_S, _ASKS_WHY_S = 30.0, 5.0
 _LONG = 3
+_ATTEMPTS = 3
 _PROBE_AT = 0.3
 """Of the time that the long ones take: when all of them run, and none has ended."""
 _TINY = 12
@@ -89,15 +92,16 @@ class Examination:
 
     async def _meet(self) -> None:
         base, findings = self._options.base, self.findings
-        models = await self._client.get(base + MODELS_PATH)
+        models = await self._client.get(base + MODELS_PATH, _MEETS_S)
         if models is None:
-            raise CannotExamine(f"{base}: {await self._client.why_not(base + MODELS_PATH) or 'no answer'}")
+            why = await self._client.why_not(base + MODELS_PATH, _ASKS_WHY_S)
+            raise CannotExamine(f"{base}: {why or 'no answer'}")
         if models.status in (401, 403):
             raise CannotExamine(f"{base}{MODELS_PATH} answers {models.status}: give --api-key KEY")
         if not findings.model:
             names = model_names(model_cards({MODELS_PATH: models}))
             if not names:
-                raise CannotExamine(f"{base}{MODELS_PATH} names no model: give --model NAME")
+                raise CannotExamine(_no_model(base, models))
             findings.model = names[0]
         looks = [await self._rounds.look_once() for _ in range(3)]
         seen = [look for look in looks if look is not None]
@@ -106,14 +110,16 @@ class Examination:
         behind = self._rounds.behind = Behind(self._client, at or base, direct=at is not None)
         findings.engine = await behind.look()
         if at is not None and findings.engine is None:
-            raise CannotExamine(f"--engine-url {at}: {await self._client.why_not(at + MODELS_PATH)}")
+            raise CannotExamine(
+                f"--engine-url {at}: {await self._client.why_not(at + MODELS_PATH, _ASKS_WHY_S)}"
+            )
 
     # What one request takes
 
     async def _calibrate(self) -> None:
         prompt = self.findings.shape.prompt_tokens
         first = await self._first_answer(Shape(prompt, _FIRST))
-        second = await self._rounds.alone(Shape(prompt, _SECOND))
+        second = await self._second_answer(Shape(prompt, _SECOND))
         if self._options.stream and _came_at_once(second):
             self._rounds.in_one_piece = True
         took_a, took_b = first.ended_at - first.sent_at, second.ended_at - second.sent_at
@@ -139,10 +145,22 @@ class Examination:
             if one.status in (401, 403):
                 raise CannotExamine(f"{self._options.base} answers {one.status}: give --api-key KEY")
             refusals.append(one)
+            if one.is_refused:
+                break
         worst = refusals[0]
         raise CannotExamine(
             f"{self._options.base} refuses a request of {shape.prompt_tokens} tokens for model "
             f"{self.findings.model!r}: {worst.status} {worst.error}"
+        )
+
+    async def _second_answer(self, shape: Shape) -> Stream:
+        for _ in range(_ATTEMPTS):
+            one = await self._rounds.alone(shape)
+            if one.is_ok:
+                return one
+        raise CannotExamine(
+            f"{self._options.base}: one request was answered, the next {_ATTEMPTS} were not: "
+            f"{one.status or ''} {one.error}"
         )
 
     # More and more at once
@@ -300,6 +318,16 @@ class Examination:
         if any(it.refused for it in self.findings.of(Role.AGAIN)):
             self._progress("how many are let through in a second", 0.85)
             await self._rounds.drizzle(tiny)
+
+
+def _no_model(base: str, models: Answer) -> str:
+    at = base + MODELS_PATH
+    if 300 <= models.status < 400:
+        return f"{at} redirects to {models.headers.get('location', 'nowhere')}: give that address"
+    if models.status >= 500:
+        return f"{at} answers {models.status} ({shown(models.body)}): it may still be loading its model"
+    told = "" if models.status == 200 else f" (status {models.status})"
+    return f"{at} names no model{told}: give --model NAME"
 
 
 def _levels(most: int) -> list[int]:

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 
 from msgspec.structs import replace
 
@@ -20,6 +20,8 @@ _STAGGER_S = 0.002
 _STAGGERED = 0.1
 """Of one answer's time are requests sent a moment apart, so that they stand in line in a known order."""
 
+_HUNG_TIMES, _HUNG_LEAST_S = 4, 10.0
+_HUNG = "no end, long after the others had theirs"
 _RETRIES = 5
 _LAG_EVERY_S = 0.02
 _SHORT = Shape(4, 2)
@@ -79,7 +81,12 @@ class Rounds:
         elif self.behind is not None:
             beside.append(self.behind.watch(lambda: self._client.now() - began_at, readings))
         async with _beside(beside):
-            streams = await asyncio.gather(*(one(*it) for it in sending))
+            ended = await _all_but_hung([one(*it) for it in sending], self._client.now)
+        now = self._client.now() - began_at
+        streams = [
+            it or Stream(number=number, sent_at=at_s, ended_at=now, shape=shape, status=0, error=_HUNG)
+            for it, (number, shape, at_s) in zip(ended, sending, strict=True)
+        ]
         done = Round(
             role=role,
             wanted=len(shapes),
@@ -114,6 +121,29 @@ class Rounds:
 
         await asyncio.gather(*(worker() for _ in range(_DRIZZLE_AT_ONCE)))
         self._findings.rounds.append(Round(role=Role.AGAIN, wanted=_DRIZZLE_AT_ONCE, streams=tuple(streams)))
+
+
+async def _all_but_hung(
+    work: Sequence[Coroutine[object, object, Stream]], now: Callable[[], float]
+) -> list[Stream | None]:
+    """Runs all of `work` at once. None for what had no end when half of it had ended and then nothing for
+    `_HUNG_TIMES` as long as it ever took from one end to the next: one request that hangs would else take
+    all the time there is."""
+    tasks = [asyncio.create_task(it) for it in work]
+    running, last, longest_s = set(tasks), now(), _HUNG_LEAST_S / _HUNG_TIMES
+    try:
+        while running:
+            half = 2 * len(running) <= len(tasks)
+            limit_s = _HUNG_TIMES * longest_s if half else None
+            done, running = await asyncio.wait(running, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
+            if not done:
+                break
+            longest_s, last = max(longest_s, now() - last), now()
+    finally:
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+    return [it.result() if it.done() and not it.cancelled() else None for it in tasks]
 
 
 @contextlib.asynccontextmanager

@@ -85,7 +85,42 @@ async def test_an_answer_in_one_piece_has_no_first_token(client: Client) -> None
 
 
 async def test_without_usage_an_answer_in_one_piece_is_as_long_as_asked_for(client: Client) -> None:
-    assert (await asked(client, response(200, b"{}"))).tokens == 9
+    assert (await asked(client, response(200, b'{"choices": [{"text": "a"}]}'))).tokens == 9
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        (b'{"error": {"message": "full"}}', "full"),
+        (b'{"choices": []}', "no completion: {'choices': []}"),
+        (b"<h1>hello</h1>", "no completion: <h1>hello</h1>"),
+    ],
+)
+async def test_a_200_without_a_completion_is_no_answer(client: Client, body: bytes, told: str) -> None:
+    one = await asked(client, response(200, body))
+
+    assert (one.is_ok, one.status, one.error) == (False, 200, told)
+
+
+async def test_text_in_parts_is_text(client: Client) -> None:
+    one = await asked(client, sse(delta(content=[{"type": "text", "text": "a"}]), "[DONE]"))
+
+    assert len(one.arrivals) == 1
+
+
+async def test_a_get_is_read_to_its_end_in_however_many_pieces_it_comes(client: Client) -> None:
+    async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        for piece in (response(200, b'{"data": '), b"[1, ", b"2]}"):
+            writer.write(piece)
+            await writer.drain()
+            await asyncio.sleep(0.01)
+
+    async with listening(handler) as url:
+        answer = await client.get(url)
+
+    assert answer is not None
+    assert answer.body == b'{"data": [1, 2]}'
 
 
 @pytest.mark.parametrize("status", [429, 503, 529])
@@ -167,6 +202,7 @@ async def test_no_end_in_time_says_so() -> None:
         one = await client.ask(url, {}, 0, SHAPE, client.now())
         assert await client.get(url) is None
         assert await client.why_not(url) == "no answer in time"
+        assert await client.why_not(url, 0.01) == "no answer in time"
 
     assert (one.status, one.error) == (0, "no end within the time that was left")
 
@@ -191,6 +227,7 @@ async def test_redirects_are_not_followed_so_the_key_stays_here() -> None:
         answer = await client.get(url)
 
     assert one.status == 307
+    assert one.error == f"redirects to {elsewhere}/"
     assert answer is not None
     assert answer.status == 307
     assert api.keys == set()

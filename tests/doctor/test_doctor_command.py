@@ -73,6 +73,10 @@ def test_help_names_every_option() -> None:
         ([], "Missing argument 'URL'"),
         (["ftp://host"], "is no http or https URL"),
         (["http://"], "is no http or https URL"),
+        (["http://[::1"], "is no http or https URL"),
+        (["http://h:99999"], "is no http or https URL"),
+        (["http://h?a=b"], "no ? and no #"),
+        (["http://h", "--html", "/no/such/folder/x.html"], "cannot be written"),
         (["http://u:pw-secret@host"], "give the key with --api-key, not in the URL"),
         (["http://h", "--engine-url", "http://k-secret@host"], "give the key with --api-key"),
         (["http://h", "--max-concurrency", "0"], "--max-concurrency"),
@@ -149,14 +153,19 @@ async def test_the_text_is_the_report_without_key_or_prompt() -> None:
     assert not any(it[:8] in out + err for it in prompts_of(api.bodies))
 
 
-async def test_a_page_that_cannot_be_written_is_1(tmp_path: Path) -> None:
+async def test_a_page_that_can_no_longer_be_written_is_1_and_takes_no_report_with_it(tmp_path: Path) -> None:
+    folder = tmp_path / "gone"
+    folder.mkdir()
     async with a_sim(slots=4) as engine:
-        process = await started(
-            *quick(engine, "--max-concurrency", "1", "--html", str(tmp_path / "no" / "x"))
-        )
-        code, _, err = await ended(process)
+        process = await started(*quick(engine, "--max-concurrency", "1", "--html", str(folder / "x")))
+        async with asyncio.timeout(20):
+            while engine.stats.running < 1:
+                await asyncio.sleep(0.01)
+        folder.rmdir()
+        code, out, err = await ended(process)
 
     assert code == 1
+    assert out.startswith("No limit found up to one request")
     assert "No such file or directory" in err
 
 

@@ -102,7 +102,9 @@ def ok(path: str, body: Json) -> web.Response:
     ("models", "post", "told"),
     [
         ({"data": []}, ok, "names no model: give --model NAME"),
-        (web.Response(status=404), ok, "names no model: give --model NAME"),
+        (web.Response(status=404), ok, r"names no model \(status 404\): give --model NAME"),
+        (web.Response(status=503), ok, r"/v1/models answers 503 \(.*\): it may still be loading"),
+        (web.Response(status=308), ok, r"/v1/models redirects to nowhere: give that address"),
         (web.Response(status=401), ok, r"/v1/models answers 401: give --api-key KEY"),
         (None, lambda path, body: web.Response(status=403), "answers 403: give --api-key KEY"),
         (None, lambda path, body: web.Response(status=400, text="no"), "refuses a request of .*: 400 no"),
@@ -132,6 +134,38 @@ async def test_where_inference_is_reset_there_is_nothing_to_examine() -> None:
     async with a_sim(faults=("die-after-chunks:0",)) as engine:
         with pytest.raises(CannotExamine, match="/v1/chat/completions: "):
             await examined(engine.url)
+
+
+async def test_an_endpoint_that_answers_but_one_is_not_examined() -> None:
+    async def one_only(path: str, body: Json) -> web.Response:
+        return ok(path, body) if body is api.bodies[0] else web.Response(status=500, text="boom")
+
+    api = Api(one_only)
+    async with api as url:
+        with pytest.raises(CannotExamine, match="the next 3 were not: 500 boom"):
+            await examined(url)
+
+
+async def test_one_that_hangs_is_given_up_when_the_others_have_long_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("gateway.doctor.rounds._HUNG_LEAST_S", 0.4)
+    never = asyncio.Event()
+
+    async def one_hangs(path: str, body: Json) -> web.Response:
+        if len(api.bodies) == 8:
+            await never.wait()
+        return ok(path, body)
+
+    api = Api(one_hangs)
+    async with api as url:
+        examination = await examined(url)
+        never.set()
+
+    failed = [it for r in examination.findings.rounds for it in r.streams if not it.is_ok]
+    assert [(it.status, it.error) for it in failed] == [(0, "no end, long after the others had theirs")]
+    assert examination.findings.interrupted == ""
+    assert Report(examination.findings).verdict.kind is Kind.NONE
 
 
 # How it wants to be asked
