@@ -71,9 +71,14 @@ def _front(findings: Findings, verdict: Verdict, line: cost.Line | None) -> str:
             "That is what a prefix-gateway is for: it holds what its engines have no slots for. `slots` and "
             "`source` in its /api/state tell each engine's cap; run the doctor on the engines themselves."
         )
-    does = "turns away" if verdict.refuses else "holds"
+    if verdict.refuses:
+        return (
+            f"What is beyond {verdict.limit} is refused, in front of the engine or by a bound of its own: "
+            "look for a concurrency limit in a router or proxy (max_parallel_requests, max_conns), then in "
+            "the engine."
+        )
     return (
-        f"Something in front of the engine {does} what is beyond {verdict.limit}: look for a connection or "
+        f"Something in front of the engine holds what is beyond {verdict.limit}: look for a connection or "
         "concurrency limit there (HAProxy maxconn, nginx max_conns or worker_connections, a router's "
         "max_parallel_requests, an HTTP client's pool). More slots in the engine would change nothing."
     )

@@ -21,6 +21,9 @@ sockets may come in the wrong order by a moment."""
 WAVE_GAP = 0.6
 """Nobody ends for this share of an answer's time: a wave is over. Jitter of 5 % leaves 0.9."""
 
+UNLIKE = 1.5
+"""So many times as many tokens: answers that were to be equal are not, and end in no waves."""
+
 ALONE = 0.9
 """Of the later starts, if nobody else still ran: then a batch had ended as a whole."""
 
@@ -29,6 +32,10 @@ TOGETHER = 0.5
 as a whole too. What a limiter lets in one by one may find nobody running any more."""
 
 TOGETHER_SHARE = 0.1
+
+UNEVEN_SHARE, UNEVEN_S = 0.1, 0.02
+"""Of a usual answer, and in seconds: starts that follow the ends before them more evenly than that followed
+those ends and not the last of a batch. So do all starts where answers are equally long."""
 
 BREAK = 1.5
 """So many times the usual time between two starts is a break."""
@@ -90,6 +97,9 @@ def waves(took_s: Sequence[float]) -> list[int]:
 
 def _in_first_wave(round_: Round) -> int | None:
     """None where they ended one by one, as behind a limiter or a serial prefill."""
+    tokens = [it.tokens for it in round_.answered]
+    if max(tokens) > UNLIKE * min(tokens):
+        return None
     took_s = [it.ended_at - it.sent_at for it in round_.answered]
     sizes = waves(took_s)
     if len(sizes) == 1:
@@ -108,10 +118,23 @@ def _is_a_wave(took_s: Sequence[float]) -> bool:
     return max(took_s) <= (1 + WAVE_GAP) * min(took_s)
 
 
+EARLY = 0.6
+"""Of the shortest of the long ones: the short one must have been sent by then. Where lengths are kept it is
+at `0.3`, where all answers are equally long at 0.9."""
+
+
+def _were_long(long: Sequence[Stream], short: Stream) -> bool:
+    """Whether the long ones were what they were to be: some endpoints answer as long as they like."""
+    answered = [it for it in long if it.is_ok]
+    least_s = min(it.ended_at - it.sent_at for it in answered)
+    as_asked = all(2 * it.tokens >= it.shape.output_tokens for it in answered)
+    return as_asked and short.sent_at - min(it.sent_at for it in answered) <= EARLY * least_s
+
+
 def held(probe: Round) -> bool | None:
     """Whether the short request had to wait for one of the long ones to end."""
     *long, short = probe.streams
-    if not short.is_ok or not any(it.is_ok for it in long):
+    if not short.is_ok or not any(it.is_ok for it in long) or not _were_long(long, short):
         return None
     answered_at = short.ended_at if short.first_at is None else short.first_at
     return answered_at >= min(it.ended_at for it in long if it.is_ok)
@@ -123,8 +146,9 @@ class Starts(Struct, frozen=True):
     `behind_ends_s`: how unevenly they followed the end that made room for them if so many slots are there.
     `paced_s`: how unevenly they followed one another. `every_s`: the usual time between two. `alone`: the
     share that began when nobody else was left running. `together`: the share of all that began with another.
-    `breaks`: how often none began for much longer than usual, which is once for each wave of equal requests
-    behind a cap, and never where prompts are computed in turn.
+    `uneven`: whether the ends that made room were not what they followed. `breaks`: how often none began for
+    much longer than usual, which is once for each wave of equal requests behind a cap, and never where
+    prompts are computed in turn.
     """
 
     slots: int
@@ -135,14 +159,21 @@ class Starts(Struct, frozen=True):
     alone: float
     together: float
     breaks: int
+    uneven: bool = True
 
     @property
     def comes_in_waves(self) -> bool:
         return self.breaks * self.slots >= self.count
 
     @property
-    def in_batches(self) -> bool:
+    def in_step(self) -> bool:
+        """As a batch does, and also slots whose answers are equally long."""
         return self.alone >= ALONE and self.together >= TOGETHER
+
+    @property
+    def in_batches(self) -> bool:
+        """In step, though the ends before them were not."""
+        return self.in_step and self.uneven
 
     @property
     def is_paced(self) -> bool:
@@ -173,7 +204,15 @@ def starts(streams: Sequence[Stream], slots: int) -> Starts | None:
         alone=sum(_nobody_left(begun, first) for first, _ in later) / len(later),
         together=_together(begun),
         breaks=sum(gap > BREAK * every_s for gap in gaps),
+        uneven=_are_uneven(behind, median([end - first for first, end in begun])),
     )
+
+
+def _are_uneven(behind: Sequence[float], usual_s: float) -> bool:
+    """By the mean and not the median: in batches of two every second one follows its end at once."""
+    mean = sum(behind) / len(behind)
+    missed_s = sum(abs(it - mean) for it in behind) / len(behind)
+    return missed_s > max(UNEVEN_S, UNEVEN_SHARE * usual_s)
 
 
 def _together(begun: Sequence[tuple[float, float]]) -> float:

@@ -120,7 +120,8 @@ def _unlimited(findings: Findings, tried: int) -> Verdict:
     if findings.of(Role.PROBE):
         return _probed(findings, None, tried)
     pace = own_pace(findings)
-    unclear = running_at_once(ramp[-1]) is None if ramp else False
+    answered_last = next((it for it in reversed(ramp) if it.answered), None)
+    unclear = answered_last is not None and running_at_once(answered_last) is None
     if unclear and pace is not None:
         return _rate(pace, tried)
     if not any(it.answered for it in ramp):
@@ -128,6 +129,9 @@ def _unlimited(findings: Findings, tried: int) -> Verdict:
     if unclear:
         why = "answers ended one by one and not in waves: it slows down, nobody is held back"
         return Verdict(limit=None, kind=Kind.NONE, confidence=0.6, tried=tried, why=(why,))
+    if answered_last is not None and not ramp[-1].answered:
+        why = f"all {answered_last.wanted} ran at once, and of {tried} none was answered"
+        return Verdict(limit=None, kind=Kind.NONE, confidence=0.3, tried=tried, why=(why,))
     answered = len(ramp[-1].answered)
     done = tried >= findings.max_concurrency and answered == tried
     why = (
@@ -146,6 +150,8 @@ def _probed(findings: Findings, waves: int | None, tried: int) -> Verdict:
         pace = own_pace(findings)
         if pace is not None:
             return _rate(pace, tried)
+        if free == 0:
+            return _unprobed(waves, tried)
         why = f"a short request was answered at once beside {free} long ones"
         return Verdict(limit=None, kind=Kind.NONE, confidence=0.7, tried=tried, why=(why,))
     one_by_one = _one_by_one(findings, full, tried)
@@ -163,6 +169,17 @@ def _probed(findings: Findings, waves: int | None, tried: int) -> Verdict:
     return Verdict(
         limit=full, kind=kind, confidence=max(0.1, min(0.99, sure)), tried=tried, why=(*seen, *where.why)
     )
+
+
+def _unprobed(waves: int | None, tried: int) -> Verdict:
+    """Answers in one piece of an endpoint that sets their length itself: only waves are left to go by."""
+    why = (
+        "answers in one piece are as long as the endpoint likes, so short ones beside long ones tell nothing"
+    )
+    if waves is None:
+        return Verdict(limit=None, kind=Kind.NONE, confidence=0.2, tried=tried, why=(why,))
+    seen = f"of equal requests {waves} ended together"
+    return Verdict(limit=waves, kind=Kind.SLOTS, confidence=0.5, tried=tried, why=(seen, why))
 
 
 def _one_by_one(findings: Findings, full: int, tried: int) -> Verdict | None:
@@ -198,7 +215,7 @@ def _refusing(findings: Findings, tried: int) -> Verdict | None:
     # Some wait, others are refused: a queue with a bound. What runs at once is then the limit.
     found = ramp_limit([it for it in findings.of(Role.RAMP) if it.answered])
     if found is not None and found[0] < limit:
-        limit = found[0]
+        return _bounded_queue(found[0], limit, turned_away[-1], tried)
     if limit < 1:
         alone = "even one alone was refused: others may use up what it lets in"
         return Verdict(limit=None, kind=Kind.NONE, confidence=0.2, tried=tried, why=(alone,), refuses=True)
@@ -210,6 +227,15 @@ def _refusing(findings: Findings, tried: int) -> Verdict | None:
     kind = Kind.SLOTS if own else Kind.FRONT
     confidence = 0.9 if refusing is False else 0.6
     return Verdict(limit=limit, kind=kind, confidence=confidence, tried=tried, why=tuple(why), refuses=True)
+
+
+def _bounded_queue(limit: int, let_in: int, round_: Round, tried: int) -> Verdict:
+    why = (
+        f"never more than {limit} of {tried} ran at once",
+        f"of {round_.wanted} at once {len(round_.refused)} were refused: "
+        f"{let_in - limit} may wait, more are turned away",
+    )
+    return Verdict(limit=limit, kind=Kind.SLOTS, confidence=0.7, tried=tried, why=why, refuses=True)
 
 
 def _rate(pace: Pace, tried: int, *, refuses: bool = False) -> Verdict:
@@ -246,6 +272,8 @@ def _capped(findings: Findings, limit: int, agreeing: int, tried: int) -> Verdic
         return small
     evidence, is_batch = _unequal_evidence(findings, limit)
     confidence += evidence
+    if _all_equal(findings, limit):
+        why.append("answers were equally long whatever was asked for, so slots and batches look the same")
     if is_batch:
         why.append("with unequal lengths the next begin only when the longest before them has ended")
         return Verdict(
@@ -270,9 +298,15 @@ def _unequal_evidence(findings: Findings, limit: int) -> tuple[float, bool]:
     seen = starts(unequal.answered, limit)
     if seen is None:
         return 0.0, False
-    if limit > 1 and seen.in_batches:
-        return 0.15, True
+    if limit > 1 and seen.in_step:
+        return (0.15, True) if seen.in_batches else (0.0, False)
     return FOLLOWED * followed_an_end(unequal.answered, limit), False
+
+
+def _all_equal(findings: Findings, limit: int) -> bool:
+    unequal = findings.last(Role.UNEQUAL)
+    seen = starts(unequal.answered, limit) if unequal is not None and unequal.streamed else None
+    return seen is not None and limit > 1 and seen.in_step and not seen.in_batches
 
 
 def more_when_small(findings: Findings, limit: int) -> int | None:

@@ -71,12 +71,17 @@ def test_3_percent_are_little_and_more_is_not() -> None:
     assert "would add little: about +3%" in gains(2.7)
 
 
-@pytest.mark.parametrize(("refuses", "does"), [(True, "turns away"), (False, "holds")])
-def test_a_front_is_to_be_looked_for(refuses: bool, does: str) -> None:
-    said = told(Kind.FRONT, refuses=refuses)
+def test_a_front_is_to_be_looked_for() -> None:
+    said = told(Kind.FRONT)
 
-    assert said.startswith(f"Something in front of the engine {does} what is beyond 4: ")
+    assert said.startswith("Something in front of the engine holds what is beyond 4: ")
     assert "maxconn" in said
+
+
+def test_who_refuses_may_be_the_engine_itself() -> None:
+    said = told(Kind.FRONT, refuses=True)
+
+    assert said.startswith("What is beyond 4 is refused, in front of the engine or by a bound of its own: ")
 
 
 def test_a_gateway_is_a_front_on_purpose() -> None:

@@ -357,12 +357,6 @@ def test_refused_again_it_is_a_rate() -> None:
     assert (found.limit, found.kind, found.rate_per_s, found.refuses) == (None, Kind.RATE, 2.0, True)
 
 
-def test_of_those_let_in_some_may_wait() -> None:
-    waiting = a_capped_round(6, 2, more=[a_refused(6), a_refused(7)])
-
-    assert told(findings([waiting])) == (2, Kind.FRONT)
-
-
 def test_refused_alone_says_nothing_of_a_number() -> None:
     alone = Round(role=Role.RAMP, wanted=1, streams=(a_refused(),))
 
