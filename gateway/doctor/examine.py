@@ -29,8 +29,9 @@ _UNEQUAL = (0.5, 1.5, 0.75, 1.25)
 _MEETS_S, _ASKS_WHY_S = 30.0, 5.0
 _LONG = 3
 _ATTEMPTS = 3
-_PROBE_AT = 0.3
-"""Of the time that the long ones take: when all of them run, and none has ended."""
+_PROBE_AT = 0.45
+"""Of what an answer of usual length takes beside as many: the long ones have their slots then, and none has
+ended, also where prompts take most of the time or all answers are equally long whatever is asked for."""
 _TINY = 12
 _AGAIN = 3
 _PATIENCE_S = 15.0
@@ -290,7 +291,7 @@ class Examination:
         self._progress(f"a short one beside {count}", 0.75)
         shape = self.findings.shape
         long = Shape(shape.prompt_tokens, _LONG * shape.output_tokens)
-        at_s = _PROBE_AT * _LONG * self._takes_s(count)
+        at_s = _PROBE_AT * self._takes_s(count)
         return held(await self._rounds.send(Role.PROBE, [long] * count, short_at_s=at_s))
 
     def _takes_s(self, count: int) -> float:

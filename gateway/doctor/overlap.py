@@ -119,8 +119,8 @@ def _is_a_wave(took_s: Sequence[float]) -> bool:
 
 
 EARLY = 0.6
-"""Of the shortest of the long ones: the short one must have been sent by then. Where lengths are kept it is
-at `0.3`, where all answers are equally long at 0.9."""
+"""Of the shortest of the long ones: the short one must have been sent by then, else one of them may have
+ended by itself before it could be answered."""
 
 
 def _were_long(long: Sequence[Stream], short: Stream) -> bool:
