@@ -11,6 +11,10 @@ class Health(StrEnum):
     DOWN = "down"
 
 
+UP = (Health.READY, Health.BUSY)
+"""An engine that takes requests."""
+
+
 class Probe(StrEnum):
     """What one health probe saw. SLOW and ERROR say little while the engine is working."""
 

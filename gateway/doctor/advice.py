@@ -21,22 +21,26 @@ _SHORT = {"llamacpp": "-np"}
 """What people write for the setting that the engine's own words spell out."""
 
 
-def advice(findings: Findings, verdict: Verdict, line: cost.Line | None) -> str:
-    """One or two sentences."""
+def advice(findings: Findings, verdict: Verdict, gain: float | None) -> str:
+    """One or two sentences. `gain`: what `MORE_SLOTS` more would add to the aggregate, None if unknown."""
     if verdict.client_bound:
         return (
             f"Nothing can be said of the endpoint: {verdict.why[0]}. Raise the limit of open files (ulimit "
             "-n) or run the doctor elsewhere."
         )
-    words = {
-        Kind.SLOTS: _slots,
-        Kind.FRONT: _front,
-        Kind.KV: _kv,
-        Kind.RATE: _rate,
-        Kind.BATCH: _batch,
-        Kind.NONE: _none,
-    }[verdict.kind]
-    return words(findings, verdict, line)
+    match verdict.kind:
+        case Kind.SLOTS:
+            return _slots(findings, verdict, gain)
+        case Kind.FRONT:
+            return _front(findings, verdict)
+        case Kind.KV:
+            return _kv(findings, verdict)
+        case Kind.RATE:
+            return _rate(verdict)
+        case Kind.BATCH:
+            return _batch(verdict)
+        case Kind.NONE:
+            return _none(findings, verdict)
 
 
 def setting_of(engine: Engine | None) -> str:
@@ -47,10 +51,9 @@ def setting_of(engine: Engine | None) -> str:
     return f"{short} ({engine.setting})" if short else engine.setting
 
 
-def _slots(findings: Findings, verdict: Verdict, line: cost.Line | None) -> str:
+def _slots(findings: Findings, verdict: Verdict, gain: float | None) -> str:
     assert verdict.limit is not None
     more = f"To run more at once raise {setting_of(findings.engine)}."
-    gain = cost.gain(line, verdict.limit, MORE_SLOTS)
     if gain is None:
         why = "one slot alone" if verdict.limit == 1 else "answers in one piece"
         effect = f"What more slots would give cannot be told from {why}."
@@ -64,8 +67,7 @@ def _slots(findings: Findings, verdict: Verdict, line: cost.Line | None) -> str:
     return f"{more} {effect} {hold}"
 
 
-def _front(findings: Findings, verdict: Verdict, line: cost.Line | None) -> str:
-    del line
+def _front(findings: Findings, verdict: Verdict) -> str:
     if findings.is_gateway:
         return (
             "That is what a prefix-gateway is for: it holds what its engines have no slots for. `slots` and "
@@ -84,8 +86,7 @@ def _front(findings: Findings, verdict: Verdict, line: cost.Line | None) -> str:
     )
 
 
-def _kv(findings: Findings, verdict: Verdict, line: cost.Line | None) -> str:
-    del line
+def _kv(findings: Findings, verdict: Verdict) -> str:
     kind = findings.engine.kind if findings.engine else ""
     means = _KV_SETTINGS.get(kind, "more memory for KV, a smaller KV type, a shorter context")
     return (
@@ -95,16 +96,14 @@ def _kv(findings: Findings, verdict: Verdict, line: cost.Line | None) -> str:
     )
 
 
-def _rate(findings: Findings, verdict: Verdict, line: cost.Line | None) -> str:
-    del findings, line
+def _rate(verdict: Verdict) -> str:
     rate = verdict.rate_per_s
     does = f"lets about {rate:.2g} requests/s through" if rate else "counts requests in time"
     what = "refuses what comes faster" if verdict.refuses else "delays what comes faster"
     return f"A limiter {does} and {what}: raise it where it is set, or send fewer."
 
 
-def _batch(findings: Findings, verdict: Verdict, line: cost.Line | None) -> str:
-    del findings, line
+def _batch(verdict: Verdict) -> str:
     return (
         f"It takes batches of {verdict.limit} and begins the next when the longest answer has ended, so "
         "short answers wait for long ones: switch on continuous batching (in-flight batching), or raise the "
@@ -112,8 +111,7 @@ def _batch(findings: Findings, verdict: Verdict, line: cost.Line | None) -> str:
     )
 
 
-def _none(findings: Findings, verdict: Verdict, line: cost.Line | None) -> str:
-    del line
+def _none(findings: Findings, verdict: Verdict) -> str:
     known = cost.points(findings.rounds, None)
     if verdict.refuses:
         return "Run it when nobody else uses the endpoint, or with a key of its own."

@@ -17,7 +17,7 @@ from msgspec import Struct
 from gateway.doctor.seen import Shape, Stream
 from gateway.engines.base import Answer
 from gateway.wire.sse import data_of, events, last_boundary
-from gateway.wire.usage import usage_in
+from gateway.wire.usage import present, usage_in
 
 _MAX_ANSWER_BYTES, _MAX_ERROR_BYTES = 8 << 20, 1 << 14
 _SHOWN_CHARS = 200
@@ -79,9 +79,12 @@ class Client:
     ) -> None:
         await self._session.close()
 
+    def _within(self, timeout_s: float | None) -> aiohttp.ClientTimeout:
+        return aiohttp.ClientTimeout(total=timeout_s) if timeout_s else self._timeout
+
     async def get(self, url: str, timeout_s: float | None = None) -> Answer | None:
         """None where no answer came, for whatever reason. Redirects are not followed: the key stays here."""
-        timeout = aiohttp.ClientTimeout(total=timeout_s) if timeout_s else self._timeout
+        timeout = self._within(timeout_s)
         try:
             async with self._session.get(
                 url, headers=self._headers, timeout=timeout, allow_redirects=False
@@ -94,7 +97,7 @@ class Client:
 
     async def why_not(self, url: str, timeout_s: float | None = None) -> str:
         """Why a GET of `url` gets no answer, in words; empty if it gets one."""
-        timeout = aiohttp.ClientTimeout(total=timeout_s) if timeout_s else self._timeout
+        timeout = self._within(timeout_s)
         try:
             async with self._session.get(url, headers=self._headers, timeout=timeout, allow_redirects=False):
                 return ""
@@ -168,8 +171,8 @@ class _Reading:
             return
         if event.usage is not None:
             self._usage = event.usage
-        if bytes(event.error) not in (b"", b"null"):
-            self._error = shown(bytes(event.error))
+        if (error := present(event.error)) is not None:
+            self._error = shown(error)
         if event.choices and any(map(_says_something, event.choices)):
             self._arrivals.append(at)
 
@@ -180,8 +183,8 @@ class _Reading:
             told = _WHOLE.decode(body)
         except msgspec.DecodeError:
             told = _Whole()
-        if bytes(told.error) not in (b"", b"null"):
-            self._error = shown(bytes(told.error))
+        if (error := present(told.error)) is not None:
+            self._error = shown(error)
         elif not told.choices:
             self._error = f"no completion: {shown(body)}"
 

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from gateway.doctor.behind import Behind
 from gateway.doctor.client import Client, shown
-from gateway.doctor.overlap import held, running_at_once, starts
+from gateway.doctor.overlap import running_at_once, starts
 from gateway.doctor.own import carries_at_once
 from gateway.doctor.pace import tiny_pace
 from gateway.doctor.requests import forms
@@ -269,7 +269,8 @@ class Examination:
         await self._narrow(most)
         full = probed_limit(self.findings.of(Role.PROBE))[1]
         if full is None:
-            await self._send_tiny()
+            if self.findings.last(Role.TINY) is None:
+                await self._send_tiny()
         else:
             self._progress("who is waited for", 0.9)
             await self._rounds.send(Role.LOOK, [self.findings.shape] * (full + 1), looks=True)
@@ -287,12 +288,12 @@ class Examination:
             if probed_limit(self.findings.of(Role.PROBE)) == (free, full):
                 return
 
-    async def _probe_beside(self, count: int) -> bool | None:
+    async def _probe_beside(self, count: int) -> None:
         self._progress(f"a short one beside {count}", 0.75)
         shape = self.findings.shape
         long = Shape(shape.prompt_tokens, _LONG * shape.output_tokens)
         at_s = _PROBE_AT * self._takes_s(count)
-        return held(await self._rounds.send(Role.PROBE, [long] * count, short_at_s=at_s))
+        await self._rounds.send(Role.PROBE, [long] * count, short_at_s=at_s)
 
     def _takes_s(self, count: int) -> float:
         """What one answer takes beside `count` - 1 others, if they all run."""

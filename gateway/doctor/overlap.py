@@ -185,9 +185,14 @@ class Starts(Struct, frozen=True):
         return self.behind_ends_s < MARGIN * self.paced_s
 
 
+def _begun(streams: Sequence[Stream]) -> list[tuple[float, float]]:
+    """First token and end of each, in the order of their starts."""
+    return sorted((it.first_at, it.ended_at) for it in streams if it.first_at is not None)
+
+
 def starts(streams: Sequence[Stream], slots: int) -> Starts | None:
     """None where nobody had to wait, or first tokens were not seen."""
-    begun = sorted((it.first_at, it.ended_at) for it in streams if it.first_at is not None)
+    begun = _begun(streams)
     later = begun[slots:]
     if not later:
         return None
@@ -234,7 +239,7 @@ def _nobody_left(begun: Sequence[tuple[float, float]], first: float) -> bool:
 def followed_an_end(streams: Sequence[Stream], slots: int) -> float:
     """The share of those who waited that began when the number running was one below `slots`: only an end can
     have let them in."""
-    begun = sorted((it.first_at, it.ended_at) for it in streams if it.first_at is not None)
+    begun = _begun(streams)
     later = begun[slots:]
     if not later:
         return 0.0

@@ -11,7 +11,9 @@ Json = dict[str, Any]
 
 
 class Report:
-    """`round_shown` is the round to draw: of equal requests, the one that shows the limit best."""
+    """`round_shown` is the round to draw: of equal requests, the one that shows the limit best. `gain`: what
+    two more slots would add to the aggregate, as a share; None where slots are not the limit or it cannot be
+    told."""
 
     def __init__(self, findings: Findings, min_stream_rate: float | None = None) -> None:
         self.findings = findings
@@ -20,21 +22,23 @@ class Report:
         self.points = cost.points(findings.rounds, limit)
         self.line = cost.fit(self.points, limit)
         self.min_stream_rate = min_stream_rate
-        ramp = [it for it in findings.of(Role.RAMP) if it.answered]
-        self.last: Round | None = ramp[-1] if ramp else None
+        self._ramp = [it for it in findings.of(Role.RAMP) if it.answered]
+        self.last: Round | None = self._ramp[-1] if self._ramp else None
+        self.gain: float | None = None
+        if limit is not None and self.verdict.kind is Kind.SLOTS:
+            self.gain = cost.gain(self.line, limit, advice.MORE_SLOTS)
         self.waiting_share = self._waiting_share()
         self.most_slots = (
             cost.most_slots(self.points, self.line, limit, min_stream_rate) if min_stream_rate else None
         )
-        self.advice = advice.advice(findings, self.verdict, self.line)
+        self.advice = advice.advice(findings, self.verdict, self.gain)
 
     @property
     def round_shown(self) -> Round | None:
-        ramp = [it for it in self.findings.of(Role.RAMP) if it.answered]
         limit = self.verdict.limit
         if limit is None:
-            return ramp[-1] if ramp else None
-        return next((it for it in ramp if it.wanted >= 3 * limit), ramp[-1] if ramp else None)
+            return self.last
+        return next((it for it in self._ramp if it.wanted >= 3 * limit), self.last)
 
     def _waiting_share(self) -> float | None:
         if self.last is None or self.verdict.kind is Kind.RATE:
@@ -78,9 +82,8 @@ class Report:
             return ""
         of = "TTFT" if last.streamed else "the time to the answer"
         said = f"{share:.0%} of {of} at {last.wanted} streams is waiting behind a cap of {limit}"
-        gain = cost.gain(self.line, limit, advice.MORE_SLOTS) if self.verdict.kind is Kind.SLOTS else None
-        if gain is not None:
-            said += f"; two more slots would give about {gain:+.0%} aggregate"
+        if self.gain is not None:
+            said += f"; two more slots would give about {self.gain:+.0%} aggregate"
         return said + "."
 
     def rate_sentence(self) -> str:
@@ -124,7 +127,7 @@ class Report:
             },
             "waiting_share": _rounded(self.waiting_share, 3),
             "waiting_share_at": self.last.wanted if self.last else None,
-            "gain_of_two_more_slots": self._gain(),
+            "gain_of_two_more_slots": _rounded(self.gain, 3),
             "min_stream_rate": self.min_stream_rate,
             "slots_for_min_stream_rate": self.most_slots,
             "advice": self.advice,
@@ -149,12 +152,6 @@ class Report:
             "client_streams": findings.client_streams,
             "interrupted": findings.interrupted or None,
         }
-
-    def _gain(self) -> float | None:
-        limit = self.verdict.limit
-        if limit is None or self.verdict.kind is not Kind.SLOTS:
-            return None
-        return _rounded(cost.gain(self.line, limit, advice.MORE_SLOTS), 3)
 
 
 def _engine(findings: Findings) -> Json | None:

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from gateway.doctor.front import Layer, layer
 from gateway.doctor.overlap import (
+    Starts,
     ends_one_by_one,
     followed_an_end,
     held,
@@ -21,7 +22,7 @@ from gateway.doctor.overlap import (
     starts,
 )
 from gateway.doctor.pace import Pace, again_refused, own_pace, refused_pace
-from gateway.doctor.seen import Findings, Role, Round, median
+from gateway.doctor.seen import Findings, Role, Round, Stream, median
 
 MORE_WHEN_SMALL, MORE_IN_WAVES = 1.1, 1.25
 """So many times as many small requests must run at once, and one more at least: then memory was short. Waves
@@ -292,21 +293,25 @@ def _capped(findings: Findings, limit: int, agreeing: int, tried: int) -> Verdic
 
 def _unequal_evidence(findings: Findings, limit: int) -> tuple[float, bool]:
     """What the unequal round adds to the confidence, and whether a batch ended as a whole."""
-    unequal = findings.last(Role.UNEQUAL)
-    if unequal is None or not unequal.streamed:
-        return 0.0, False
-    seen = starts(unequal.answered, limit)
+    unequal, seen = _unequal_starts(findings, limit)
     if seen is None:
         return 0.0, False
     if limit > 1 and seen.in_step:
         return (0.15, True) if seen.in_batches else (0.0, False)
-    return FOLLOWED * followed_an_end(unequal.answered, limit), False
+    return FOLLOWED * followed_an_end(unequal, limit), False
 
 
 def _all_equal(findings: Findings, limit: int) -> bool:
-    unequal = findings.last(Role.UNEQUAL)
-    seen = starts(unequal.answered, limit) if unequal is not None and unequal.streamed else None
+    _, seen = _unequal_starts(findings, limit)
     return seen is not None and limit > 1 and seen.in_step and not seen.in_batches
+
+
+def _unequal_starts(findings: Findings, limit: int) -> tuple[list[Stream], Starts | None]:
+    """The answers of the unequal round, and how those began who had to wait; None where that was not seen."""
+    unequal = findings.last(Role.UNEQUAL)
+    if unequal is None or not unequal.streamed:
+        return [], None
+    return unequal.answered, starts(unequal.answered, limit)
 
 
 def more_when_small(findings: Findings, limit: int) -> int | None:

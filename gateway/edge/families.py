@@ -4,19 +4,17 @@ from collections.abc import Callable, Iterable, Iterator
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
-from gateway.core.engine import Health, SlotSource
+from gateway.core.health import UP
 from gateway.core.snapshot import EngineView
 from gateway.edge.histogram import Histogram
 
 PREFIX = "prefix_gateway_"
-UP = (Health.READY, Health.BUSY)
-HARD = (SlotSource.CONFIGURED, SlotSource.DISCOVERED)
 
 
 def runs_less_than_told(view: EngineView) -> bool:
     """Whether what is sent to it waits inside, as its cap says more than it runs at once."""
     runs = view.inferred_cap
-    return view.slots_source in HARD and runs is not None and runs < view.slots
+    return not view.slots_source.is_soft and runs is not None and runs < view.slots
 
 
 _ENGINE_GAUGES: tuple[tuple[str, str, Callable[[EngineView], float | None]], ...] = (

@@ -19,10 +19,11 @@ from prometheus_client.core import HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from gateway.core.engine import SlotSource
+from gateway.core.health import UP
 from gateway.core.request import PRIORITY_NAMES, Outcome, Reason, Record
 from gateway.core.snapshot import Snapshot
 from gateway.edge.families import PREFIX as PREFIX
-from gateway.edge.families import UP, counter, engine_families, gauge, histogram_family, runs_less_than_told
+from gateway.edge.families import counter, engine_families, gauge, histogram_family, runs_less_than_told
 from gateway.edge.histogram import Histogram
 from gateway.wire.paths import APIS
 

@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 
 from gateway.core.concurrency import Concurrency, Seconds
-from gateway.core.engine import Health, SlotSource
+from gateway.core.engine import SlotSource
+from gateway.core.health import UP
 from gateway.core.operating import at_most, busy, by_number, figures, sentence, share_of
 from gateway.core.snapshot import Snapshot
 from gateway.core.worked import Classes, Worked, overall
 
-_UP = (Health.READY, Health.BUSY)
 _Told = Mapping[str, object]
 
 
@@ -16,7 +16,7 @@ def operating_point(concurrency: Concurrency, worked: Worked, snapshot: Snapshot
     """`concurrency` until `now`, `worked` as far as it has ended, and the slots of `snapshot`'s engines that
     take requests. Seconds are rounded to microseconds."""
     total = concurrency.total(now)
-    up = [view for view in snapshot.engines if view.health in _UP and not view.leaving]
+    up = [view for view in snapshot.engines if view.health in UP and not view.leaving]
     slots = sum(view.slots for view in up)
     assumed = sum(view.slots for view in up if view.slots_source is SlotSource.ASSUMED)
     works = worked.hours()

@@ -77,12 +77,12 @@ def look(data: bytes) -> Seen:
         if body.message is not _ABSENT or body.response is not _ABSENT:
             inner = _inner(body)
             reported = reported or inner.usage
-            error = error if _present(error) else inner.error
+            error = error if present(error) else inner.error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return _NOTHING
     return Seen(
         usage_of(reported, body.timings),
-        None if error is _ABSENT else _present(error),
+        None if error is _ABSENT else present(error),
         body.choices == [],
     )
 
@@ -98,7 +98,8 @@ def usage_in(body: bytes) -> Usage:
     return usage_of(told.usage, told.timings) or UNKNOWN
 
 
-def _present(raw: msgspec.Raw) -> bytes | None:
+def present(raw: msgspec.Raw) -> bytes | None:
+    """A field's JSON; None where it is missing or null."""
     value = bytes(raw)
     return value if value not in (b"", b"null") else None
 

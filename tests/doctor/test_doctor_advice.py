@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from doctor_values import a_ramp, findings
 
-from gateway.doctor.advice import advice, setting_of
-from gateway.doctor.cost import Line
+from gateway.doctor.advice import MORE_SLOTS, advice, setting_of
+from gateway.doctor.cost import Line, gain
 from gateway.doctor.seen import Engine, Findings
 from gateway.doctor.verdict import Kind, Verdict
 
@@ -17,7 +17,8 @@ def told(
     kind: Kind, limit: int | None = 4, of: Findings | None = None, line: Line | None = None, **more: Any
 ) -> str:
     found = Verdict(limit=limit, kind=kind, confidence=0.9, tried=16, **more)
-    return advice(of or findings([]), found, line)
+    gains = None if limit is None else gain(line, limit, MORE_SLOTS)
+    return advice(of or findings([]), found, gains)
 
 
 @pytest.mark.parametrize(
