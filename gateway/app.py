@@ -20,8 +20,6 @@ from gateway.core.engine import Engine, Health, Probe
 from gateway.core.events import Discovered, EngineEvent, Probed, ProberHint
 from gateway.core.request import PRIORITY_NAMES, Record
 from gateway.core.scheduler import Limits, Scheduler
-from gateway.core.worked import Worked
-from gateway.edge.accesslog import AccessLog
 from gateway.edge.admin import AdminDeps, make_app
 from gateway.edge.allocator import keep_freed_memory
 from gateway.edge.auth import Key, Keyring
@@ -32,11 +30,10 @@ from gateway.edge.dispatcher import Dispatcher
 from gateway.edge.explain import explain
 from gateway.edge.intake import Intake
 from gateway.edge.listener import Listener
-from gateway.edge.metrics import Metrics
+from gateway.edge.observation import Observation
 from gateway.edge.operating import operating_point
 from gateway.edge.pools import Pools
 from gateway.edge.prober import Prober
-from gateway.edge.records import RecentRecords
 from gateway.edge.relay import Relay
 from gateway.edge.reload import ConfigFile, Reloader
 from gateway.edge.target import EngineTarget, targets
@@ -92,16 +89,14 @@ class Gateway:
         )
         self._dialects: dict[str, Dialect] = {}
         self._caps_told = CapLog(self._log)
-        self._records = RecentRecords()
-        self._worked = Worked()
-        access_log = sys.stderr if self._access_log is None else self._access_log
-        self._access = AccessLog(access_log, "json" if self._log_format == "json" else "text")
-        self.metrics = Metrics(
+        self.observation = Observation(
             snapshot=self.dispatcher.snapshot,
             known_models=lambda: list(self._catalog.models),
             version=__version__,
             degraded=self._degraded,
             reloaded=lambda: self._reloader.status.ok,
+            access_log=sys.stderr if self._access_log is None else self._access_log,
+            access_log_format=self._log_format,
         )
         self._intake = Intake(self._catalog, config.admission.max_wait_s, config.admission.priority_header)
         self._targets = targets(config.engines)
@@ -138,7 +133,7 @@ class Gateway:
         self._flusher.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._flusher
-        self._access.flush()
+        self.observation.flush()
         await self._admin_runner.cleanup()
 
     def hurry(self) -> None:
@@ -241,21 +236,23 @@ class Gateway:
         self.scheme = "https" if config.tls.cert else "http"
         self.listen = _name(self._listener.address)
         token = config.admin_token.get_secret_value() if config.admin_token else None
+        metrics = self.observation.metrics
         deps = AdminDeps(
             snapshot=self.dispatcher.snapshot,
-            metrics=self.metrics.render,
-            process_metrics=self.metrics.render_process,
-            records=self._records.latest,
+            metrics=metrics.render,
+            process_metrics=metrics.render_process,
+            records=self.observation.records.latest,
             operating_point=self._operating_point,
             drain=self._drain,
             explain=self._explain,
-            degraded=self.metrics.degradations,
-            funnel=self.metrics.funnel,
+            degraded=metrics.degradations,
+            funnel=metrics.funnel,
             reload=self._reloader.reload,
             last_reload=lambda: self._reloader.status,
             config=lambda: self._shown,
             max_body_bytes=lambda: self._config.limits.max_body_bytes,
             version=__version__,
+            views=self.observation.views(),
             token=token or None,
             started_at_s=self._started_at_s,
             clock=self.dispatcher.now,
@@ -301,10 +298,7 @@ class Gateway:
         self._log.log(level, "engine %s: %s, was %s%s%s", engine.name, engine.health, before, why, running)
 
     def _record(self, record: Record) -> None:
-        self.metrics.observe(record)
-        self._records.add(record)
-        self._worked.ended(record)
-        self._access.write(record)
+        self.observation.ended(record)
         engine = self.dispatcher.scheduler.engines.get(record.engine)
         if engine is not None and engine.cooling:
             self._prober.wake(record.engine)
@@ -329,12 +323,11 @@ class Gateway:
         return explain(self.dispatcher.scheduler, self._intake.dry_run(body), self.dispatcher.now())
 
     def _operating_point(self) -> Mapping[str, object]:
-        concurrency = self.dispatcher.scheduler.concurrency
-        return operating_point(concurrency, self._worked, self.dispatcher.snapshot(), self.dispatcher.now())
+        concurrency, worked = self.dispatcher.scheduler.concurrency, self.observation.worked
+        return operating_point(concurrency, worked, self.dispatcher.snapshot(), self.dispatcher.now())
 
     def _degraded(self) -> Mapping[str, bool | float]:
         return {
-            "access_log_lost": self._access.lost_lines > 0,
             "connections_refused": self._relay.refused_connections > 0,
             "config_invalid": not self._reloader.status.ok,
         }
@@ -342,8 +335,7 @@ class Gateway:
     async def _flush(self) -> None:
         while True:
             await asyncio.sleep(_FLUSH_S)
-            self._access.flush()
-            self._worked.count()
+            self.observation.flush()
 
 
 async def run(config: Config, log: logging.Logger, log_format: str, file: ConfigFile | None = None) -> None:

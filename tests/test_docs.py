@@ -40,9 +40,8 @@ def test_every_metric_is_documented_and_every_documented_metric_exists():
 
 def test_every_degradation_is_documented():
     table = section("Metrics").split("| `degraded` kind", 1)[1]
-    source = (ROOT / "gateway" / "edge" / "metrics.py").read_text() + (
-        ROOT / "gateway" / "app.py"
-    ).read_text()
+    places = ("app.py", "edge/metrics.py", "edge/observation.py")
+    source = "".join((ROOT / "gateway" / place).read_text() for place in places)
     documented = first_column(table)
     assert documented
     assert all(f'"{kind}"' in source for kind in documented)

@@ -8,7 +8,8 @@ import ipaddress
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from importlib import resources
 from urllib.parse import urlsplit
 
@@ -21,6 +22,7 @@ from gateway.core.snapshot import Snapshot
 from gateway.edge.metrics import CONTENT_TYPE, FunnelTotals
 from gateway.edge.records import encode_json
 from gateway.edge.reload import CannotReload, Reload
+from gateway.edge.views import Missing, Views
 from gateway.wire.errors import STATUS, BadRequest
 
 PATHS = (
@@ -58,6 +60,7 @@ class AdminDeps:
     `reload` gives what has changed; it raises `ConfigError`, `CannotReload`. `config` is what is in force,
     with its secrets taken out. `started_at_s` is on `clock`. Without a `token` the port is open, which the
     configuration allows on loopback addresses only.
+    `views` are shown beside what is named here.
     """
 
     snapshot: Callable[[], Snapshot]
@@ -74,6 +77,7 @@ class AdminDeps:
     config: Callable[[], Mapping[str, object]]
     max_body_bytes: Callable[[], int]
     version: str
+    views: Views = field(default_factory=Views)
     token: str | None = None
     started_at_s: float = 0.0
     clock: Callable[[], float] = time.monotonic
@@ -102,6 +106,8 @@ def make_app(deps: AdminDeps) -> web.Application:
             web.post("/api/engines/{name}/undrain", admin.undrain),
             web.post("/api/reload", admin.reload),
             web.get("/healthz", admin.healthz),
+            *[web.get(path, admin.get_of(view)) for path, view in deps.views.gets.items()],
+            *[web.post(path, admin.post_of(view)) for path, view in deps.views.posts.items()],
         ]
     )
     return app
@@ -133,6 +139,7 @@ class _Admin:
                 "funnel": deps.funnel(),
                 "reload": deps.last_reload(),
                 "config": deps.config(),
+                **{name: view() for name, view in deps.views.state.items()},
             }
         )
 
@@ -146,18 +153,30 @@ class _Admin:
     async def operating_point(self, _request: web.Request) -> web.Response:
         return _json(self._deps.operating_point())
 
+    def get_of(self, view: Callable[[Mapping[str, str]], object]) -> Handler:
+        async def handler(request: web.Request) -> web.Response:
+            return _shown(partial(view, dict(request.query)))
+
+        return handler
+
+    def post_of(self, view: Callable[[bytes], object]) -> Handler:
+        async def handler(request: web.Request) -> web.Response:
+            return await self._with_body(request, view)
+
+        return handler
+
     async def explain(self, request: web.Request) -> web.Response:
+        return await self._with_body(request, self._deps.explain)
+
+    async def _with_body(self, request: web.Request, view: Callable[[bytes], object]) -> web.Response:
         limit_bytes = self._deps.max_body_bytes()
         try:
-            return _json(self._deps.explain(await request.clone(client_max_size=limit_bytes).read()))
+            body = await request.clone(client_max_size=limit_bytes).read()
         except web.HTTPRequestEntityTooLarge:
             return _error(413, "body_too_large", f"The body is larger than the limit of {limit_bytes} bytes.")
         except web.RequestPayloadError:
             return _error(400, "invalid_request", "The body could not be read as its headers describe it.")
-        except BadRequest as refusal:
-            return _error(STATUS[refusal.code], refusal.code, refusal.message)
-        except ValueError as error:
-            return _error(400, "invalid_request", str(error))
+        return _shown(partial(view, body))
 
     async def drain(self, request: web.Request) -> web.Response:
         return self._set_draining(request.match_info["name"], True)
@@ -274,6 +293,17 @@ def _where(error: Exception) -> str:
 
 def _json(value: object) -> web.Response:
     return web.Response(body=encode_json(value), content_type="application/json", headers=_HEADERS)
+
+
+def _shown(view: Callable[[], object]) -> web.Response:
+    try:
+        return _json(view())
+    except BadRequest as refusal:
+        return _error(STATUS[refusal.code], refusal.code, refusal.message)
+    except Missing as missing:
+        return _error(404, "not_found", str(missing))
+    except ValueError as error:
+        return _error(400, "invalid_request", str(error))
 
 
 def _error(

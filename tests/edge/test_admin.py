@@ -14,6 +14,7 @@ from gateway.edge.admin import AdminDeps, is_local_name, make_app
 from gateway.edge.metrics import Metrics
 from gateway.edge.records import RecentRecords
 from gateway.edge.reload import CannotReload, Reload
+from gateway.edge.views import Missing, Views
 
 
 class Gateway:
@@ -389,3 +390,26 @@ async def test_a_gateway_without_a_file_cannot_reload():
     async with serving(Gateway(), reload=none) as client:
         status, body = await answer(client, "POST", "/api/reload")
     assert (status, body) == (409, {"error": {"message": "There is no file.", "code": "cannot_reload"}})
+
+
+async def test_other_parts_add_their_pages_calls_and_fields():
+    def missing(query):
+        raise Missing(f"No mark {query['mark']}.")
+
+    def refused(body):
+        raise ValueError(f"{len(body)} bytes are no mark.")
+
+    views = Views(
+        gets={"/api/told": lambda query: {"told": query}, "/api/missing": missing},
+        posts={"/api/count": lambda body: {"bytes": len(body)}, "/api/refused": refused},
+        state={"breakers": lambda: [1]},
+    )
+    async with serving(Gateway(), views=views) as client:
+        assert await answer(client, "GET", "/api/told?a=1") == (200, {"told": {"a": "1"}})
+        assert await answer(client, "POST", "/api/count", data=b"abc") == (200, {"bytes": 3})
+        _, state = await answer(client, "GET", "/api/state")
+        status, error = await answer(client, "GET", "/api/missing?mark=x")
+        refusal, why = await answer(client, "POST", "/api/refused", data=b"abc")
+    assert state["breakers"] == [1]
+    assert (status, error["error"]) == (404, {"message": "No mark x.", "code": "not_found"})
+    assert (refusal, why["error"]["message"]) == (400, "3 bytes are no mark.")

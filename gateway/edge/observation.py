@@ -1,0 +1,56 @@
+"""Everything that is told of finished requests, and what the admin port shows of that."""
+
+from collections.abc import Callable, Collection, Mapping
+from typing import TextIO
+
+from gateway.core.request import Record
+from gateway.core.snapshot import Snapshot
+from gateway.core.worked import Worked
+from gateway.edge.accesslog import AccessLog
+from gateway.edge.metrics import Metrics
+from gateway.edge.records import RecentRecords
+from gateway.edge.views import Views
+
+
+class Observation:
+    """`ended` is the hot path: it puts the record away, `flush` does the work, several times a second."""
+
+    def __init__(
+        self,
+        *,
+        snapshot: Callable[[], Snapshot],
+        known_models: Callable[[], Collection[str]],
+        version: str,
+        degraded: Callable[[], Mapping[str, bool | float]],
+        reloaded: Callable[[], bool],
+        access_log: TextIO,
+        access_log_format: str,
+    ) -> None:
+        self._degraded = degraded
+        self.records = RecentRecords()
+        self.worked = Worked()
+        self.access = AccessLog(access_log, "json" if access_log_format == "json" else "text")
+        self.metrics = Metrics(
+            snapshot=snapshot,
+            known_models=known_models,
+            version=version,
+            degraded=self._all_degraded,
+            reloaded=reloaded,
+        )
+
+    def ended(self, record: Record) -> None:
+        self.metrics.observe(record)
+        self.records.add(record)
+        self.worked.ended(record)
+        self.access.write(record)
+
+    def flush(self) -> None:
+        self.access.flush()
+        self.worked.count()
+
+    def views(self) -> Views:
+        """What the admin port shows beside its own."""
+        return Views()
+
+    def _all_degraded(self) -> Mapping[str, bool | float]:
+        return {"access_log_lost": self.access.lost_lines > 0, **self._degraded()}
