@@ -17,7 +17,7 @@ from gateway import __version__
 from gateway.config import Config, redacted
 from gateway.core.concurrency import Concurrency
 from gateway.core.engine import Engine, Health, Probe
-from gateway.core.events import Discovered, EngineEvent, Probed, ProberHint
+from gateway.core.events import Discovered, EngineEvent, Probed, ProberHint, Restarted
 from gateway.core.request import PRIORITY_NAMES, Record
 from gateway.core.scheduler import Limits, Scheduler
 from gateway.edge.admin import AdminDeps, make_app
@@ -95,6 +95,8 @@ class Gateway:
             version=__version__,
             degraded=self._degraded,
             reloaded=lambda: self._reloader.status.ok,
+            timestamp=lambda: self._relay.wall.text(self.dispatcher.now()),
+            since=concurrency.since,
             access_log=sys.stderr if self._access_log is None else self._access_log,
             access_log_format=self._log_format,
         )
@@ -104,7 +106,8 @@ class Gateway:
         for it in self._targets.values():
             self._pools.put(it.name, self._pool(it))
         self._relay = self._make_relay(loop)
-        self._reloader = Reloader(self._file, config, self._prepare, self._relay.timestamp, self._log)
+        mark = self.observation.marks.reloaded
+        self._reloader = Reloader(self._file, config, self._prepare, self._relay.timestamp, self._log, mark)
         self._prober = Prober(list(self._targets.values()), self._event, self.dispatcher.now, self._log)
         self._started_at_s = self.dispatcher.now()
         self._probed: dict[str, asyncio.Event] = {it.name: asyncio.Event() for it in config.engines}
@@ -274,6 +277,8 @@ class Gateway:
         if isinstance(event, Discovered):
             # Before the scheduler hears of it: what waits may be granted in the same call.
             self._learn_dialect(name, event.facts.kind)
+        elif isinstance(event, Restarted):
+            self.observation.marks.restarted(name)
         before = engine.health
         self.dispatcher.update(name, event)
         if engine.health is not before:

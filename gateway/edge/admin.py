@@ -4,6 +4,7 @@ import asyncio
 import base64
 import binascii
 import hmac
+import inspect
 import ipaddress
 import logging
 import time
@@ -31,6 +32,9 @@ PATHS = (
     "GET /api/state",
     "GET /api/requests?limit=",
     "GET /api/operating-point",
+    "GET /api/marks",
+    "GET /api/compare?mark=",
+    "POST /api/mark",
     "POST /api/explain",
     "POST /api/engines/{name}/drain",
     "POST /api/engines/{name}/undrain",
@@ -155,7 +159,7 @@ class _Admin:
 
     def get_of(self, view: Callable[[Mapping[str, str]], object]) -> Handler:
         async def handler(request: web.Request) -> web.Response:
-            return _shown(partial(view, dict(request.query)))
+            return await _shown(partial(view, dict(request.query)))
 
         return handler
 
@@ -176,7 +180,7 @@ class _Admin:
             return _error(413, "body_too_large", f"The body is larger than the limit of {limit_bytes} bytes.")
         except web.RequestPayloadError:
             return _error(400, "invalid_request", "The body could not be read as its headers describe it.")
-        return _shown(partial(view, body))
+        return await _shown(partial(view, body))
 
     async def drain(self, request: web.Request) -> web.Response:
         return self._set_draining(request.match_info["name"], True)
@@ -295,9 +299,10 @@ def _json(value: object) -> web.Response:
     return web.Response(body=encode_json(value), content_type="application/json", headers=_HEADERS)
 
 
-def _shown(view: Callable[[], object]) -> web.Response:
+async def _shown(view: Callable[[], object]) -> web.Response:
     try:
-        return _json(view())
+        told = view()
+        return _json(await told if inspect.isawaitable(told) else told)
     except BadRequest as refusal:
         return _error(STATUS[refusal.code], refusal.code, refusal.message)
     except Missing as missing:

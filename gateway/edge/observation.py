@@ -4,9 +4,11 @@ from collections.abc import Callable, Collection, Mapping
 from typing import TextIO
 
 from gateway.core.request import Record
+from gateway.core.samples import Samples
 from gateway.core.snapshot import Snapshot
 from gateway.core.worked import Worked
 from gateway.edge.accesslog import AccessLog
+from gateway.edge.marks import Marks
 from gateway.edge.metrics import Metrics
 from gateway.edge.records import RecentRecords
 from gateway.edge.views import Views
@@ -23,12 +25,16 @@ class Observation:
         version: str,
         degraded: Callable[[], Mapping[str, bool | float]],
         reloaded: Callable[[], bool],
+        timestamp: Callable[[], str],
+        since: str,
         access_log: TextIO,
         access_log_format: str,
     ) -> None:
         self._degraded = degraded
         self.records = RecentRecords()
         self.worked = Worked()
+        self.samples = Samples()
+        self.marks = Marks(self.samples, timestamp, since)
         self.access = AccessLog(access_log, "json" if access_log_format == "json" else "text")
         self.metrics = Metrics(
             snapshot=snapshot,
@@ -42,15 +48,17 @@ class Observation:
         self.metrics.observe(record)
         self.records.add(record)
         self.worked.ended(record)
+        self.samples.ended(record)
         self.access.write(record)
 
     def flush(self) -> None:
         self.access.flush()
         self.worked.count()
+        self.samples.count()
 
     def views(self) -> Views:
         """What the admin port shows beside its own."""
-        return Views()
+        return self.marks.views()
 
     def _all_degraded(self) -> Mapping[str, bool | float]:
         return {"access_log_lost": self.access.lost_lines > 0, **self._degraded()}

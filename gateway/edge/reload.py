@@ -65,7 +65,7 @@ class Reloader:
     """Tries the file when told to and when it has changed.
 
     `prepare` gets a valid configuration, in a thread, and returns what puts it in force; it raises
-    `TlsProblem` where a file has changed since it was checked.
+    `TlsProblem` where a file has changed since it was checked. `changed` is told what is another from now on.
     """
 
     def __init__(
@@ -75,6 +75,7 @@ class Reloader:
         prepare: Callable[[Config], Callable[[], None]],
         timestamp: Callable[[], str],
         log: logging.Logger,
+        changed: Callable[[Sequence[str]], object] = lambda _: None,
     ) -> None:
         self.status = Reload()
         self._file = file
@@ -82,6 +83,7 @@ class Reloader:
         self._prepare = prepare
         self._timestamp = timestamp
         self._log = log
+        self._changed = changed
         self._closed = False
         self._one_at_a_time = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -142,6 +144,7 @@ class Reloader:
         put_in_force()
         self._config = new
         self.status = Reload(last_at=self._timestamp())
+        self._changed(changed)
         self._log.info("configuration reloaded: %s", "; ".join(changed) or "nothing has changed")
         return changed
 

@@ -14,6 +14,7 @@ class Views:
 
     `gets` and `posts` go by path. The former are given the query (the last of equal names), the latter the
     body. Both raise `ValueError` with a message for what they cannot use, `Missing` for what is not there.
+    What takes a while returns an awaitable of it.
     `state` are fields of `/api/state`.
     """
 

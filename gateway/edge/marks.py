@@ -1,0 +1,190 @@
+"""Marks in time, set by people and by the gateway itself, and what was different before and after one."""
+
+import asyncio
+import json
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from itertools import islice
+from math import isfinite
+from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import asdict
+
+from gateway.core.compare import MOST_REQUESTS, Figures, compared
+from gateway.core.compare_words import sentence
+from gateway.core.samples import Drawn, Past, Samples, seconds_of
+from gateway.edge.views import Missing, Views
+
+MAX_MARKS = 1000
+MAX_TEXT_CHARS = 300
+TOGETHER_S = 60.0
+"""Marks closer than this are one change, unless both are a user's: a reload and the restarts that belong to
+it. What is between them counts to neither side."""
+
+_LAST = 20
+_TOLD_IN_ERRORS = 10
+_MAX_MINUTES = 60 * 24 * 365
+
+By = Literal["user", "reload", "restart"]
+
+
+class Mark(Struct, frozen=True):
+    mark: str
+    text: str
+    at: str
+    by: By
+
+
+class Change(Struct, frozen=True):
+    """What is compared: the span before ends where the change begins, that after begins where it ends."""
+
+    marks: Sequence[Mark]
+    from_s: float
+    begins_s: float
+    ends_s: float
+    until_s: float
+
+
+class Marks:
+    """Bounded: the oldest mark goes for a new one. `timestamp` gives the time as records have it, `since` is
+    when the gateway started, both ISO."""
+
+    def __init__(self, samples: Samples, timestamp: Callable[[], str], since: str) -> None:
+        self._samples = samples
+        self._timestamp = timestamp
+        self._since_s = seconds_of(since)
+        self._marks: deque[Mark] = deque(maxlen=MAX_MARKS)
+        self._count = 0
+
+    def set(self, text: str, by: By) -> Mark:
+        """Raises `ValueError` for an empty text; a long one is cut."""
+        shown = " ".join("".join(char if char.isprintable() else " " for char in text).split())
+        if not shown:
+            raise ValueError("A mark needs a text that says what changed.")
+        self._count += 1
+        mark = Mark(f"m{self._count}", shown[:MAX_TEXT_CHARS], self._timestamp(), by)
+        self._marks.append(mark)
+        return mark
+
+    def reloaded(self, changed: Sequence[str]) -> None:
+        """One that changed nothing is no mark: there is nothing to compare."""
+        if changed:
+            self.set(f"configuration reloaded: {'; '.join(changed)}", "reload")
+
+    def restarted(self, engine: str) -> None:
+        self.set(f"engine {engine} restarted", "restart")
+
+    def views(self) -> Views:
+        return Views(
+            gets={"/api/marks": lambda _: {"marks": list(self._marks)}, "/api/compare": self.compare},
+            posts={"/api/mark": self.post},
+            state={"marks": self._latest},
+        )
+
+    def post(self, body: bytes) -> Mark:
+        """`{"text": "..."}`. Raises `ValueError`."""
+        try:
+            data = json.loads(body)
+        except (ValueError, RecursionError):
+            data = None
+        text = data.get("text") if isinstance(data, dict) else None
+        if not isinstance(text, str):
+            raise ValueError('The body must be JSON such as {"text": "slots doubled"}.')
+        return self.set(text, "user")
+
+    def compare(self, query: Mapping[str, str]) -> Awaitable[Mapping[str, object]]:
+        """Raises `ValueError`, `Missing`. The work is done in a thread: it takes a while."""
+        mark = self._find(query.get("mark", ""))
+        change = self._change(mark, _minutes(query))
+        past = self._samples.past(_iso(change.from_s)).of(query.get("engine"), query.get("model"))
+        return asyncio.to_thread(_told, mark, change, past)
+
+    def _latest(self) -> Sequence[Mark]:
+        return list(islice(self._marks, max(0, len(self._marks) - _LAST), None))
+
+    def _find(self, wanted: str) -> Mark:
+        """By name, else by text, the newest first; nothing wanted: the newest."""
+        if not self._marks:
+            raise Missing("No mark has been set yet. Set one: prefix-gateway mark TEXT, or POST /api/mark.")
+        newest_first = list(reversed(self._marks))
+        by_text = [it for it in newest_first if it.text.lower() == wanted.lower()]
+        named = [it for it in newest_first if it.mark == wanted]
+        part = [it for it in newest_first if wanted.lower() in it.text.lower()]
+        found = named or by_text or part
+        if not found:
+            known = ", ".join(f"{it.mark} ({it.text[:40]})" for it in newest_first[:_TOLD_IN_ERRORS])
+            raise Missing(f"No mark {wanted[:100]!r}. Marks, newest first: {known}.")
+        return found[0]
+
+    def _change(self, mark: Mark, minutes: float | None) -> Change:
+        groups = grouped(self._marks)
+        at = next(place for place, group in enumerate(groups) if mark in group)
+        begins_s, ends_s = seconds_of(groups[at][0].at), seconds_of(groups[at][-1].at)
+        from_s = seconds_of(groups[at - 1][-1].at) if at else self._since_s
+        until_s = seconds_of(groups[at + 1][0].at if at + 1 < len(groups) else self._timestamp())
+        if minutes is not None:
+            from_s, until_s = max(from_s, begins_s - minutes * 60), min(until_s, ends_s + minutes * 60)
+        return Change(groups[at], min(from_s, begins_s), begins_s, ends_s, max(until_s, ends_s))
+
+
+def grouped(marks: Iterable[Mark]) -> list[list[Mark]]:
+    """Marks of one change together, in their order."""
+    groups: list[list[Mark]] = []
+    for mark in marks:
+        last = groups[-1][-1] if groups else None
+        if last is not None and _is_one_change(last, mark):
+            groups[-1].append(mark)
+        else:
+            groups.append([mark])
+    return groups
+
+
+def _is_one_change(one: Mark, other: Mark) -> bool:
+    is_near = seconds_of(other.at) - seconds_of(one.at) < TOGETHER_S
+    return is_near and not one.by == other.by == "user"
+
+
+def _minutes(query: Mapping[str, str]) -> float | None:
+    text = query.get("minutes")
+    if text is None:
+        return None
+    try:
+        minutes = float(text)
+    except ValueError:
+        minutes = 0.0
+    if not (isfinite(minutes) and 0 < minutes <= _MAX_MINUTES):
+        raise ValueError(f"minutes must be a number above 0, at most {_MAX_MINUTES}.")
+    return minutes
+
+
+def _told(mark: Mark, change: Change, past: Past) -> Mapping[str, object]:
+    before = past.between(change.from_s, change.begins_s, MOST_REQUESTS, newest=True)
+    after = past.between(change.ends_s, change.until_s, MOST_REQUESTS, newest=False)
+    of = compared(before.samples, after.samples)
+    return {
+        "mark": mark,
+        "marks": change.marks,
+        "before": _span(before, of.before),
+        "after": _span(after, of.after),
+        "across_requests": past.across(change.begins_s, change.ends_s),
+        "classes": of.classes,
+        "changes": of.changes,
+        "sentence": sentence(of, before.until_s - before.from_s, after.until_s - after.from_s),
+    }
+
+
+def _span(drawn: Drawn, figures: Figures) -> Mapping[str, object]:
+    return {
+        "from": _iso(drawn.from_s),
+        "until": _iso(drawn.until_s),
+        "seconds": round(drawn.until_s - drawn.from_s, 3),
+        "is_cut": drawn.is_cut,
+        **asdict(figures),
+    }
+
+
+def _iso(seconds: float) -> str:
+    at = datetime.fromtimestamp(seconds, UTC)
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
