@@ -27,7 +27,7 @@ from gateway.edge.caplog import CapLog
 from gateway.edge.catalog import Catalog
 from gateway.edge.cors import connection_kind, relay_kind
 from gateway.edge.dispatcher import Dispatcher
-from gateway.edge.explain import explain
+from gateway.edge.explain import asked, explain
 from gateway.edge.intake import Intake
 from gateway.edge.listener import Listener
 from gateway.edge.observation import Observation
@@ -324,8 +324,9 @@ class Gateway:
         self._log.info("engine %s: %s", name, "draining" if on else "in service again")
         return True
 
-    def _explain(self, body: bytes) -> Mapping[str, object]:
-        return explain(self.dispatcher.scheduler, self._intake.dry_run(body), self.dispatcher.now())
+    def _explain(self, api: str, body: bytes) -> Mapping[str, object]:
+        request = asked(self._intake, api, body)
+        return explain(self.dispatcher.scheduler, request, self.dispatcher.now())
 
     def _operating_point(self) -> Mapping[str, object]:
         concurrency, worked = self.dispatcher.scheduler.concurrency, self.observation.worked

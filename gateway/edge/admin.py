@@ -60,11 +60,11 @@ class AdminDeps:
     """What the admin port shows and does, as callables on the event loop.
 
     `process_metrics` alone runs in a thread. `drain(name, on)` is False for an unknown engine. `explain`
-    takes a request body and raises `BadRequest`, or `ValueError` with a message, for one it cannot use.
-    `reload` gives what has changed; it raises `ConfigError`, `CannotReload`. `config` is what is in force,
-    with its secrets taken out. `started_at_s` is on `clock`. Without a `token` the port is open, which the
-    configuration allows on loopback addresses only.
-    `views` are shown beside what is named here.
+    takes the API that a request is said to be for, empty where nobody says, and its body; it raises
+    `BadRequest`, or `ValueError` with a message, for what it cannot use. `reload` gives what has changed; it
+    raises `ConfigError`, `CannotReload`. `config` is what is in force, with its secrets taken out.
+    `started_at_s` is on `clock`. Without a `token` the port is open, which the configuration allows on
+    loopback addresses only. `views` are shown beside what is named here.
     """
 
     snapshot: Callable[[], Snapshot]
@@ -73,7 +73,7 @@ class AdminDeps:
     records: Callable[[int], Sequence[Record]]
     operating_point: Callable[[], Mapping[str, object]]
     drain: Callable[[str, bool], bool]
-    explain: Callable[[bytes], Mapping[str, object]]
+    explain: Callable[[str, bytes], Mapping[str, object]]
     degraded: Callable[[], Mapping[str, bool | float]]
     funnel: Callable[[], FunnelTotals]
     reload: Callable[[], Awaitable[Sequence[str]]]
@@ -170,7 +170,8 @@ class _Admin:
         return handler
 
     async def explain(self, request: web.Request) -> web.Response:
-        return await self._with_body(request, self._deps.explain)
+        api = request.query.get("api") or request.headers.get("x-api") or ""
+        return await self._with_body(request, partial(self._deps.explain, api))
 
     async def _with_body(self, request: web.Request, view: Callable[[bytes], object]) -> web.Response:
         limit_bytes = self._deps.max_body_bytes()

@@ -1,19 +1,44 @@
-"""A dry run in words: every engine's figures for one request, and which would get it."""
+"""A dry run in figures and words: what every engine holds and costs, which would get the request, and why."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from gateway.core import router
 from gateway.core.engine import Engine
 from gateway.core.request import Request
-from gateway.core.router import Candidate, reason
+from gateway.core.router import Candidate, Policy, reason
 from gateway.core.scheduler import Scheduler
+from gateway.edge.explain_words import Forecast, sentence, why
+from gateway.edge.intake import Intake
+from gateway.wire import paths
+from gateway.wire.errors import BadRequest
+
+APIS = ("chat", "completions", "responses", "messages")
+
+
+def asked(intake: Intake, api: str, body: bytes) -> Request:
+    """The request that `body` would be. `api`: which it is for, by its name or path, else the body tells.
+    Raises `BadRequest`."""
+    request = intake.dry_run(body)
+    if api and request.api != _named(api):
+        raise BadRequest(f"The body is one of {request.api}, not of {_named(api)}.", param="api")
+    return request
 
 
 def explain(scheduler: Scheduler, request: Request, now: float) -> Mapping[str, object]:
     """The decision for `request` as things are now. Nothing changes. Seconds are predictions."""
     candidates, chosen = scheduler.explain(request)
     considered = {it.engine.name for it in candidates}
+    not_considered = {
+        engine.name: _why_not(request.models, engine)
+        for engine in scheduler.engines.values()
+        if engine.name not in considered
+    }
+    forecasts = _forecasts(candidates, request.width)
+    winner = next((it for it in forecasts if it.of is chosen), None)
+    waits_for = scheduler.waits_for(request, chosen, now) if chosen else "an engine"
     return {
+        "api": request.api,
         "model": chosen.model if chosen else request.model,
         "models": request.models,
         "policy": scheduler.policy,
@@ -22,22 +47,43 @@ def explain(scheduler: Scheduler, request: Request, now: float) -> Mapping[str, 
         "width": request.width,
         "engine": chosen.engine.name if chosen else None,
         "route": reason(scheduler.policy, request, chosen, candidates) if chosen else None,
-        "waits_for": scheduler.waits_for(request, chosen, now) if chosen else "an engine",
-        "engines": [_figures(it, it is chosen, request.width) for it in candidates],
-        "not_considered": {
-            engine.name: _why_not(request.models, engine)
-            for engine in scheduler.engines.values()
-            if engine.name not in considered
-        },
+        "waits_for": waits_for,
+        "queued_before": len(scheduler.queue),
+        "sentence": sentence(scheduler.policy, forecasts, winner, waits_for, not_considered),
+        "engines": [_figures(it, winner, forecasts, scheduler.policy) for it in forecasts],
+        "not_considered": not_considered,
     }
 
 
-def _figures(it: Candidate, chosen: bool, width: int) -> dict[str, Any]:
-    engine = it.engine
+def _named(api: str) -> str:
+    target = paths.target(f"/{api.removeprefix('/')}")
+    name = api if api in APIS or target is None else target.api
+    if name not in APIS:
+        raise BadRequest(f"api must be one of {', '.join(APIS)}, or the path of one.", param="api")
+    return name
+
+
+def _forecasts(candidates: Sequence[Candidate], width: int) -> list[Forecast]:
+    """Also under policies that ask for no seconds."""
+    rate = router.usual_rate([it.engine for it in candidates])
+    out = []
+    for it in candidates:
+        of = router.terms(it.engine, rate)
+        wait_s = router.missing(it.engine, width, it.reserved) * of.slot_wait_s
+        own_s = it.uncached_tokens / of.rate_tokens_per_s
+        has_room = it.engine.has_room(width, it.reserved)
+        out.append(Forecast(it, has_room, wait_s, of.ahead_s, own_s, of.crowding_s))
+    return out
+
+
+def _figures(
+    forecast: Forecast, winner: Forecast | None, forecasts: Sequence[Forecast], policy: Policy
+) -> dict[str, Any]:
+    it, engine = forecast.of, forecast.of.engine
     return {
         "engine": engine.name,
         "model": it.model,
-        "chosen": chosen,
+        "chosen": forecast is winner,
         "prompt_tokens": it.prompt_tokens,
         "predicted_cached_tokens": it.resident_tokens,
         "pending_tokens": it.pending_tokens,
@@ -45,13 +91,15 @@ def _figures(it: Candidate, chosen: bool, width: int) -> dict[str, Any]:
         "free_slots": engine.free,
         "slots": engine.slots,
         "in_flight": engine.in_flight,
-        "wait_s": it.wait_s,
-        "prefill_ahead_s": it.prefill_ahead_s,
-        "own_prefill_s": it.own_prefill_s,
+        "wait_s": forecast.wait_s,
+        "prefill_ahead_s": forecast.ahead_s,
+        "own_prefill_s": forecast.own_s,
+        "predicted_s": forecast.predicted_s,
         "prefill_weight": it.weight,
-        "crowding_s": it.crowding_s,
+        "crowding_s": forecast.crowding_s,
         "score": it.score,
-        "now": engine.free >= engine.width_here(width),
+        "now": forecast.has_room,
+        "why": why(policy, forecast, winner, forecasts),
     }
 
 

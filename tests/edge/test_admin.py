@@ -38,10 +38,10 @@ class Gateway:
         self.draining[name] = on
         return True
 
-    def explain(self, body):
+    def explain(self, api, body):
         if not body:
             raise ValueError("The body is empty.")
-        return {"bytes": len(body)}
+        return {"bytes": len(body), "api": api}
 
     async def reload(self):
         return ["engines.b: added"]
@@ -161,7 +161,17 @@ async def test_an_odd_model_name_does_not_take_the_listing_down():
 
 async def test_explain_gets_the_body_as_it_was_sent():
     async with serving(Gateway()) as client:
-        assert await answer(client, "POST", "/api/explain", data=b'{"a": 1}') == (200, {"bytes": 8})
+        assert await answer(client, "POST", "/api/explain", data=b'{"a": 1}') == (
+            200,
+            {"bytes": 8, "api": ""},
+        )
+
+
+async def test_explain_is_told_which_api_a_body_is_for():
+    async with serving(Gateway()) as client:
+        _, by_query = await answer(client, "POST", "/api/explain?api=messages", data=b"{}")
+        _, by_header = await answer(client, "POST", "/api/explain", data=b"{}", headers={"x-api": "chat"})
+    assert (by_query["api"], by_header["api"]) == ("messages", "chat")
 
 
 async def test_explain_says_what_is_wrong_with_a_body():
@@ -221,7 +231,7 @@ async def test_a_wrong_method_names_the_right_one():
 
 
 async def test_a_failure_is_a_500_whose_log_line_holds_no_request_text(caplog):
-    def explain(body):
+    def explain(api, body):
         raise KeyError(body.decode())
 
     with caplog.at_level(logging.ERROR):
@@ -399,14 +409,18 @@ async def test_other_parts_add_their_pages_calls_and_fields():
     def refused(body):
         raise ValueError(f"{len(body)} bytes are no mark.")
 
+    async def later(body):
+        return {"later": len(body)}
+
     views = Views(
         gets={"/api/told": lambda query: {"told": query}, "/api/missing": missing},
-        posts={"/api/count": lambda body: {"bytes": len(body)}, "/api/refused": refused},
+        posts={"/api/later": later, "/api/count": lambda body: {"bytes": len(body)}, "/api/refused": refused},
         state={"breakers": lambda: [1]},
     )
     async with serving(Gateway(), views=views) as client:
         assert await answer(client, "GET", "/api/told?a=1") == (200, {"told": {"a": "1"}})
         assert await answer(client, "POST", "/api/count", data=b"abc") == (200, {"bytes": 3})
+        assert await answer(client, "POST", "/api/later", data=b"abc") == (200, {"later": 3})
         _, state = await answer(client, "GET", "/api/state")
         status, error = await answer(client, "GET", "/api/missing?mark=x")
         refusal, why = await answer(client, "POST", "/api/refused", data=b"abc")

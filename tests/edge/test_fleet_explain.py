@@ -1,14 +1,15 @@
 """The dry run over the admin port, and what it must not pretend to know."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
-from fleet import fleet
-from harness import Running, chat
+from fleet import ask, fleet, words
+from harness import Running, chat, running, until
 
 
-async def explain(gateway: Running, body: dict) -> tuple[int, dict]:
-    async with gateway.http.post(f"{gateway.admin}/api/explain", json=body) as response:
+async def explain(gateway: Running, body: dict, query: str = "") -> tuple[int, dict]:
+    async with gateway.http.post(f"{gateway.admin}/api/explain{query}", json=body) as response:
         return response.status, await response.json()
 
 
@@ -51,3 +52,105 @@ async def test_it_says_what_the_request_would_wait_for(tmp_path: Path):
             await answer.content.readany()
             _, said = await explain(gateway, chat("hello"))
             assert said["waits_for"] == "a slot on a"
+
+
+async def test_the_sentence_says_where_it_goes_and_what_that_saves(tmp_path: Path):
+    body = chat("What now?", system=words(3000, "A system prompt."))
+    async with fleet(tmp_path, 2, prefill_rate=20_000.0) as (gateway, _):
+        engine = (await ask(gateway, body)).engine
+        _, said = await explain(gateway, body)
+        by_name = {it["engine"]: it for it in said["engines"]}
+        best, other = by_name[engine], by_name[{"a": "b", "b": "a"}[engine]]
+        assert (said["engine"], said["route"], said["queued_before"]) == (engine, "prefix", 0)
+        assert said["sentence"].startswith(f"goes to {engine}: holds {best['predicted_cached_tokens']:,} of ")
+        assert said["sentence"].endswith(f" but would compute {other['uncached_tokens']:,} tokens")
+        assert (
+            best["predicted_s"]
+            < other["predicted_s"]
+            == pytest.approx(other["wait_s"] + other["prefill_ahead_s"] + other["own_prefill_s"])
+        )
+        assert best["why"].startswith("holds ")
+        assert "; costs " in other["why"]
+
+
+async def test_asking_changes_nothing(tmp_path: Path):
+    """Neither what is counted, nor what is known of engines and prompts, nor what waits."""
+    body = chat("What now?", system=words(3000, "A system prompt."))
+    async with fleet(tmp_path, 2, slots=1, decode_rate=5.0) as (gateway, engines):
+        running = [
+            await gateway.http.post(f"{gateway.api}/v1/chat/completions", json=body | more)
+            for more in ({"stream": True, "max_tokens": 50},) * 2
+        ]
+        for answer in running:
+            await answer.content.readany()
+        waiting = gateway.http.post(f"{gateway.api}/v1/chat/completions", json=body)
+        async with asyncio.TaskGroup() as tasks:
+            task = tasks.create_task(waiting.__aenter__())
+            await until(lambda: is_queued(gateway))
+            before = await everything(gateway, len(engines))
+            for _ in range(3):
+                await explain(gateway, body)
+                await explain(gateway, chat("Another", system=words(2000, "Another one.")))
+            assert await everything(gateway, len(engines)) == before
+            for answer in running:
+                answer.close()
+            (await task).close()
+
+
+async def is_queued(gateway: Running) -> bool:
+    return len((await gateway.state())["waiting"]) == 1
+
+
+async def everything(gateway: Running, engines: int) -> dict[str, object]:
+    """But for what time alone changes."""
+    scheduler = gateway.gateway.dispatcher.scheduler
+    async with gateway.http.get(f"{gateway.admin}/metrics") as response:
+        lines = (await response.text()).splitlines()
+    timely = ("process_", "python_", "prefix_gateway_concurrency_seconds", "slot_idle", "engine_running")
+    state = await gateway.state()
+    return {
+        "metrics": [it for it in lines if it and not any(word in it for word in timely)],
+        "versions": {name: scheduler.index.version(name) for name in scheduler.engines},
+        "sizes": {name: scheduler.index.size(name) for name in scheduler.engines},
+        "lengths": list(scheduler.index._lengths._young.items()),
+        "ratios": dict(scheduler.index._bytes_per_token),
+        "turns": dict(scheduler._swaps._next_at),
+        "queue": [it["id"] for it in state["waiting"]],
+        "running": [it["id"] for it in state["running"]],
+        "in_flight": [it["in_flight"] for it in state["engines"]],
+        "pending": [it["pending_prefill_tokens"] for it in state["engines"]],
+        "records": len(await gateway.records()),
+        "due": scheduler.next_deadline() is not None,
+        "engines": engines,
+    }
+
+
+@pytest.mark.parametrize(
+    ("api", "status"), [("chat", 200), ("/v1/chat/completions", 200), ("completions", 400)]
+)
+async def test_the_api_may_be_named(tmp_path: Path, api: str, status: int):
+    async with fleet(tmp_path, 1) as (gateway, _):
+        assert (await explain(gateway, chat("hello"), f"?api={api}"))[0] == status
+
+
+async def test_an_api_without_prompts_is_none_to_explain(tmp_path: Path):
+    async with fleet(tmp_path, 1) as (gateway, _):
+        status, said = await explain(gateway, chat("hello"), "?api=embeddings")
+        assert status == 400
+        assert said["error"]["message"].startswith(
+            "api must be one of chat, completions, responses, messages"
+        )
+
+
+async def test_under_another_policy_seconds_are_told_all_the_same(tmp_path: Path):
+    async with fleet(tmp_path, 2, sections={"routing": {"policy": "round_robin"}}) as (gateway, _):
+        _, said = await explain(gateway, chat("hello", system=words(2000, "A system prompt.")))
+        assert all(it["predicted_s"] > 0.5 for it in said["engines"])
+        assert "by policy round_robin: holds 0 of " in said["sentence"]
+
+
+async def test_nobody_who_serves_it_is_said_to_be_down(tmp_path: Path):
+    async with running(tmp_path, [{"name": "a", "url": "http://127.0.0.1:1"}]) as gateway:
+        status, said = await explain(gateway, chat("hello", model="m"))
+        assert (status, said["engine"], said["engines"]) == (200, None, [])
+        assert said["sentence"] == f"goes nowhere now: a {said['not_considered']['a']}"
