@@ -15,6 +15,7 @@ from gateway.bench.command import bench
 from gateway.demo import demo
 from gateway.doctor import doctor
 from gateway.edge.reload import ConfigFile
+from gateway.remote import compare, explain, mark
 from gateway.sim.command import sim_engine
 
 _LEVELS = ("debug", "info", "warning", "error")
@@ -153,7 +154,7 @@ def _fail(message: str, code: int) -> SystemExit:
 
 
 _with_common_options(cli)
-for _command in (serve, check_config, doctor, sim_engine, demo, bench):
+for _command in (serve, check_config, doctor, explain, mark, compare, sim_engine, demo, bench):
     cli.add_command(_with_common_options(_command))
 
 

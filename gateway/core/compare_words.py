@@ -34,12 +34,12 @@ def _hits(it: Comparison) -> Iterator[str]:
 
 
 def _first_tokens(it: Comparison) -> Iterator[str]:
+    if not it.before.ttft_requests or not it.after.ttft_requests:
+        yield "TTFT is not known on both sides."
+        return
     for name in ("p50", "p90"):
         before, after = (getattr(of, f"ttft_{name}_ms") for of in (it.before, it.after))
         change: Change = getattr(it.changes, f"ttft_{name}_ms")
-        if before.value is None or after.value is None:
-            yield f"TTFT {name} is not known on both sides."
-            continue
         told = f"{duration(before.value)} before, {duration(after.value)} after"
         yield f"TTFT {name} {told}{_overlap(before, after)}."
         if _is_mix(change):

@@ -144,8 +144,8 @@ def test_the_sentence_of_little_or_nothing() -> None:
     words = sentence(compared([sample(ttft_ms=5.0, session=1)], [sample(1000, 400, session=1)]), 60, 119)
     assert words == (
         "Hit rate 50.0 % before, 40.0 % after: 10.0 points lower, perhaps by chance (1 session: an interval "
-        "needs at least 5, or requests that name none). TTFT p50 is not known on both sides. TTFT p90 is not "
-        "known on both sides. 1 request in 60 s before, 1 request in 119 s after, which is few."
+        "needs at least 5, or requests that name none). TTFT is not known on both sides. "
+        "1 request in 60 s before, 1 request in 119 s after, which is few."
     )
     assert sentence(compared([], [sample()]), 60, 60) == "Nothing to compare: no request in the 60 s before."
     nothing = "Nothing to compare: no request in the 60 s before and none in the 2 min after."
@@ -156,9 +156,7 @@ def test_the_sentence_says_what_engines_did_not_report() -> None:
     words = sentence(compared([sample(), sample(10, None)], [sample()]), 60, 60)
     assert words.endswith("The engine reported no cached tokens for 1 of them: they are in no hit rate.")
     words = sentence(compared([sample()], [sample(10, None, 5.0)]), 60, 60)
-    assert words.startswith(
-        "The hit rate after is unknown: no engine reported cached tokens. TTFT p50 is not"
-    )
+    assert words.startswith("The hit rate after is unknown: no engine reported cached tokens. TTFT is not")
     words = sentence(compared([sample(10, None, 7.0)], [sample(10, None, 5.0)]), 60, 60)
     assert words.startswith("The hit rate before is unknown")
     assert "TTFT p50 7 ms before, 5 ms after. TTFT p90" in words
