@@ -167,7 +167,8 @@ class Past:
             of.session[at],
             None if prompt == _UNKNOWN else prompt,
             None if cached == _UNKNOWN else cached,
-            None if isnan(ttft_ms) else ttft_ms,
+            # To its digits: as a float of 32 bits it has others behind them.
+            None if isnan(ttft_ms) else round(ttft_ms, 3),
         )
 
 

@@ -61,11 +61,11 @@ def _asks_admin(command: _Command) -> _Command:
 
 
 @click.command()
-@click.argument("text")
+@click.argument("text", nargs=-1, required=True)
 @_asks_admin
-def mark(text: str, url: str, admin_token: str | None, as_json: bool) -> None:
+def mark(text: tuple[str, ...], url: str, admin_token: str | None, as_json: bool) -> None:
     """Set a mark now, to compare before and after it. TEXT says what you change."""
-    body = json.dumps({"text": text}).encode()
+    body = json.dumps({"text": " ".join(text)}).encode()
     told = _asked(lambda: Admin(url, admin_token).post("/api/mark", {}, body))
     _print(told, as_json, lambda: f"{told['mark']}  {told['at']}  {told['text']}")
 
@@ -94,7 +94,7 @@ def compare(
 
     MARK is its name, such as m3, or its text.
     """
-    limit = None if minutes is None else f"{minutes:g}"
+    limit = None if minutes is None else f"{minutes}"
     given = {"mark": mark, "minutes": limit, "engine": engine, "model": model}
     query = {name: value for name, value in given.items() if value is not None}
     told = _asked(lambda: Admin(url, admin_token).get("/api/compare", query))

@@ -85,8 +85,9 @@ def _sides(before: _Told, after: _Told, changes: _Told) -> Table:
     ):
         estimates = (_estimate(before, field), _estimate(after, field))
         values = [text for it in estimates for text in (_value(it["value"], shown), _ends(it, shown))]
-        change, same_mix = changes[field]["all"]["value"], changes[field]["same_mix"]["value"]
-        table.add_row(*_cells(name, *values, _signed(change, shown), _signed(same_mix, shown)))
+        of = _points if shown is _percent else shown
+        moved = [_signed(changes[field][which]["value"], of) for which in ("all", "same_mix")]
+        table.add_row(*_cells(name, *values, *moved))
     both = (before, after)
     for name, counts in (
         ("requests", [it["requests"] for it in both]),
@@ -168,6 +169,10 @@ def _signed(value: float | None, shown: _Shown) -> str:
 
 def _percent(share: float) -> str:
     return f"{share * 100:.1f} %"
+
+
+def _points(share: float) -> str:
+    return f"{share * 100:.1f} points"
 
 
 def _ms(ms: float) -> str:

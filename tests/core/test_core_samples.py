@@ -41,12 +41,12 @@ def drawn(
 
 def test_a_request_is_what_its_record_says() -> None:
     samples = Samples()
-    samples.ended(a_record(time=time(1), prompt_tokens=1000, cached_tokens=900, ttft_ms=250.0))
+    samples.ended(a_record(time=time(1), prompt_tokens=1000, cached_tokens=900, ttft_ms=250.1))
     samples.ended(a_record(time=time(1), engine="b", model="n", workload_class="json", ttft_ms=None,
                            prompt_tokens=None, cached_tokens=None, outcome=Outcome.ENGINE_ERROR))  # fmt: skip
     told = samples.past(NOON).between(NOON_S - 60, NOON_S + 60, 10, newest=False)
     assert told == Drawn(
-        [Sample(CHAT, 0, 1000, 900, 250.0), Sample(Kind("b", "n", "json"), 0, None, None, None)],
+        [Sample(CHAT, 0, 1000, 900, 250.1), Sample(Kind("b", "n", "json"), 0, None, None, None)],
         NOON_S - 60,
         NOON_S + 60,
         False,

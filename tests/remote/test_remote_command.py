@@ -52,7 +52,7 @@ def body_file(tmp_path: Path, **fields: Any) -> Path:
 @pytest.mark.parametrize(
     ("args", "told"),
     [
-        (["mark"], "Missing argument 'TEXT'"),
+        (["mark"], "Missing argument 'TEXT...'"),
         (["explain"], "Missing argument 'FILE'"),
         (["explain", "/no/such/file"], "No such file"),
         (["mark", "x", "--admin", "ftp://host"], "is no http or https URL"),
@@ -93,7 +93,7 @@ async def test_a_mark_and_a_comparison_as_text(tmp_path: Path) -> None:
     body = chat("What now?", system="A system prompt. " * 400)
     async with two_engines(tmp_path) as gateway:
         await asked(gateway, body, 6)
-        marked = await ran(gateway, "mark", "slots doubled")
+        marked = await ran(gateway, "mark", "slots", "doubled")
         assert (marked.exit_code, marked.stderr) == (0, "")
         assert marked.stdout.startswith("m1  20")
         assert marked.stdout.endswith("Z  slots doubled\n")
