@@ -83,13 +83,16 @@ class Columns:
 
     def since(self, time: str) -> "Columns":
         """A copy of those that ended then or later."""
-        first = bisect_left(range(len(self)), time.encode(), key=self._time)
-        other = Columns()
+        first, other = self.first_since(time), Columns()
         other.dropped, other.kinds = self.dropped, list(self.kinds)
         other.times = self.times[first * _TIME_CHARS :]
         for name in _NUMBERS:
             setattr(other, name, getattr(self, name)[first:])
         return other
+
+    def first_since(self, time: str) -> int:
+        """The place of the first that ended then or later."""
+        return bisect_left(range(len(self)), time.encode(), key=self._time)
 
     def drop(self, count: int) -> None:
         """The oldest."""
@@ -188,6 +191,11 @@ class Samples:
         self.count()
         self._columns.kinds = self._kinds.names
         return Past(self._columns.since(since))
+
+    def some_ended(self, since: str, until: str) -> bool:
+        """Whether a request ended then, `until` not included; ISO times."""
+        self.count()
+        return self._columns.first_since(since) < self._columns.first_since(until)
 
     def count(self) -> None:
         """All that has ended since the last time."""

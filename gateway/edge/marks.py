@@ -20,8 +20,10 @@ from gateway.edge.views import Missing, Views
 MAX_MARKS = 1000
 MAX_TEXT_CHARS = 300
 TOGETHER_S = 60.0
-"""Marks closer than this are one change, unless both are a user's: a reload and the restarts that belong to
-it. What is between them counts to neither side."""
+"""Marks closer than this are one change if no request ended between them, or if the gateway set both: a
+reload and the restarts that belong to it. What is between them counts to neither side."""
+
+_START, _NOW = "start", "now"
 
 _LAST = 20
 _TOLD_IN_ERRORS = 10
@@ -97,7 +99,7 @@ class Marks:
     def compare(self, query: Mapping[str, str]) -> Awaitable[Mapping[str, object]]:
         """Raises `ValueError`, `Missing`. The work is done in a thread: it takes a while."""
         mark = self._find(query.get("mark", ""))
-        change = self._change(mark, _minutes(query))
+        change = self._change(mark, query)
         past = self._samples.past(_iso(change.from_s)).of(query.get("engine"), query.get("model"))
         return asyncio.to_thread(_told, mark, change, past)
 
@@ -118,32 +120,45 @@ class Marks:
             raise Missing(f"No mark {wanted[:100]!r}. Marks, newest first: {known}.")
         return found[0]
 
-    def _change(self, mark: Mark, minutes: float | None) -> Change:
-        groups = grouped(self._marks)
+    def _change(self, mark: Mark, query: Mapping[str, str]) -> Change:
+        groups = grouped(self._marks, self._samples.some_ended)
         at = next(place for place, group in enumerate(groups) if mark in group)
         begins_s, ends_s = seconds_of(groups[at][0].at), seconds_of(groups[at][-1].at)
         from_s = seconds_of(groups[at - 1][-1].at) if at else self._since_s
         until_s = seconds_of(groups[at + 1][0].at if at + 1 < len(groups) else self._timestamp())
+        from_s, until_s = self._named(query, "from", from_s), self._named(query, "until", until_s)
+        if from_s > begins_s or until_s < ends_s:
+            raise ValueError(f"{mark.mark} must lie between from and until.")
+        minutes = _minutes(query)
         if minutes is not None:
             from_s, until_s = max(from_s, begins_s - minutes * 60), min(until_s, ends_s + minutes * 60)
         return Change(groups[at], min(from_s, begins_s), begins_s, ends_s, max(until_s, ends_s))
 
+    def _named(self, query: Mapping[str, str], end: str, default_s: float) -> float:
+        """Another end of a side than the marks next to it, if the query names one."""
+        name = query.get(end)
+        if name is None:
+            return default_s
+        if name == _START:
+            return self._since_s
+        return seconds_of(self._timestamp() if name == _NOW else self._find(name).at)
 
-def grouped(marks: Iterable[Mark]) -> list[list[Mark]]:
-    """Marks of one change together, in their order."""
+
+def grouped(marks: Iterable[Mark], some_ended: Callable[[str, str], bool]) -> list[list[Mark]]:
+    """Marks of one change together, in their order. `some_ended`: whether requests did between two times."""
     groups: list[list[Mark]] = []
     for mark in marks:
-        last = groups[-1][-1] if groups else None
-        if last is not None and _is_one_change(last, mark):
+        if groups and _is_one_change(groups[-1][-1], mark, some_ended):
             groups[-1].append(mark)
         else:
             groups.append([mark])
     return groups
 
 
-def _is_one_change(one: Mark, other: Mark) -> bool:
-    is_near = seconds_of(other.at) - seconds_of(one.at) < TOGETHER_S
-    return is_near and not one.by == other.by == "user"
+def _is_one_change(one: Mark, other: Mark, some_ended: Callable[[str, str], bool]) -> bool:
+    if seconds_of(other.at) - seconds_of(one.at) >= TOGETHER_S:
+        return False
+    return "user" not in (one.by, other.by) or not some_ended(one.at, other.at)
 
 
 def _minutes(query: Mapping[str, str]) -> float | None:

@@ -78,12 +78,16 @@ def mark(text: tuple[str, ...], url: str, admin_token: str | None, as_json: bool
     metavar="N",
     help="At most so long before and after; by default from the mark before until the next, or now.",
 )
+@click.option("--from", "from_", metavar="MARK", help="Where before begins instead: a mark, or start.")
+@click.option("--until", metavar="MARK", help="Where after ends instead: a mark, or now.")
 @click.option("--engine", metavar="NAME", help="Only requests that this engine served.")
 @click.option("--model", metavar="NAME", help="Only requests for this model.")
 @_asks_admin
 def compare(
     mark: str | None,
     minutes: float | None,
+    from_: str | None,
+    until: str | None,
     engine: str | None,
     model: str | None,
     url: str,
@@ -95,7 +99,14 @@ def compare(
     MARK is its name, such as m3, or its text.
     """
     limit = None if minutes is None else f"{minutes}"
-    given = {"mark": mark, "minutes": limit, "engine": engine, "model": model}
+    given = {
+        "mark": mark,
+        "minutes": limit,
+        "from": from_,
+        "until": until,
+        "engine": engine,
+        "model": model,
+    }
     query = {name: value for name, value in given.items() if value is not None}
     told = _asked(lambda: Admin(url, admin_token).get("/api/compare", query))
     _print(told, as_json, lambda: comparison(told))

@@ -130,6 +130,12 @@ def test_only_what_ended_since_is_copied() -> None:
     assert drawn(samples.past(time(9)), 0, 60) == []
 
 
+def test_whether_any_ended_between_two_times() -> None:
+    samples = samples_of((1, 10, None), (1, 20, None))
+    spans = [(0, 10), (0, 10.001), (10, 11), (10.001, 20), (20, 30), (21, 30)]
+    assert [samples.some_ended(time(a), time(b)) for a, b in spans] == [False, True, True, False, True, False]
+
+
 def test_one_engine_or_one_model() -> None:
     samples = Samples()
     for number, (engine, model) in enumerate([("a", "m"), ("b", "m"), ("a", "n")]):

@@ -160,7 +160,7 @@ def test_without_marks_it_says_how_to_set_one() -> None:
 async def test_a_reload_and_its_restarts_are_one_change_with_nothing_between() -> None:
     """What ran between them belongs to neither side."""
     day = Day()
-    for at_s in (50, 110, 130, 150, 500):
+    for at_s in (50, 130, 150, 500):
         day.request(at_s)
     day.mark(100, "slots to be doubled")
     day.mark(120, "configuration reloaded", "reload")
@@ -168,20 +168,50 @@ async def test_a_reload_and_its_restarts_are_one_change_with_nothing_between() -
     for wanted in ("m1", "m2", "m3"):
         told = await day.compare(600, mark=wanted)
         assert [it.mark for it in told["marks"]] == ["m1", "m2", "m3"]
-        assert (counted(told), seconds(told)) == ((1, 2, 2), (100, 460))
+        assert (counted(told), seconds(told)) == ((1, 1, 2), (100, 460))
 
 
-def test_two_marks_of_a_user_are_two_changes_however_near() -> None:
-    def at(at_s: int, by: Any) -> Mark:
-        return Mark(f"m{at_s}", "x", time(at_s), by)
+async def test_requests_between_a_users_mark_and_another_are_a_side() -> None:
+    day = Day()
+    for at_s in (50, 110, 130):
+        day.request(at_s)
+    day.mark(100, "first round")
+    day.mark(120, "configuration reloaded", "reload")
+    assert counted(await day.compare(200, mark="m1")) == (1, 0, 1)
+    assert counted(await day.compare(200, mark="m2")) == (1, 0, 1)
 
-    marks = [at(0, "user"), at(1, "user"), at(60, "restart"), at(120, "reload"), at(121, "user")]
-    assert [[it.mark for it in group] for group in grouped(marks)] == [
-        ["m0"],
-        ["m1", "m60"],
-        ["m120", "m121"],
-    ]
-    assert grouped([]) == []
+
+def test_which_marks_are_one_change() -> None:
+    def groups(busy: bool) -> list[list[str]]:
+        whose: list[Any] = ["user", "user", "restart", "reload", "restart", "user"]
+        marks = [
+            Mark(f"m{at}", "x", time(at), by)
+            for at, by in zip((0, 59, 60, 119, 180, 181), whose, strict=True)
+        ]
+        return [[it.mark for it in group] for group in grouped(marks, lambda _one, _other: busy)]
+
+    assert groups(busy=True) == [["m0"], ["m59"], ["m60", "m119"], ["m180"], ["m181"]]
+    assert groups(busy=False) == [["m0", "m59", "m60", "m119"], ["m180", "m181"]]
+    assert grouped([], lambda _one, _other: True) == []
+
+
+async def test_the_outer_ends_can_be_other_marks() -> None:
+    day = Day()
+    for at_s in (50, 150, 250, 350, 450):
+        day.request(at_s)
+    for at_s in (100, 200, 300, 400):
+        day.mark(at_s, f"at {at_s}")
+    assert counted(await day.compare(500, mark="m2")) == (1, 0, 1)
+    assert counted(await day.compare(500, mark="m2", **{"from": "start"})) == (2, 0, 1)
+    assert counted(await day.compare(500, mark="m2", until="m4")) == (1, 0, 2)
+    assert counted(await day.compare(500, mark="m3", until="now", **{"from": "m1"})) == (2, 0, 2)
+    limited = await day.compare(500, mark="m3", until="now", minutes="1", **{"from": "m1"})
+    assert (counted(limited), seconds(limited)) == ((1, 0, 1), (60, 60))
+    for query in ({"from": "m3"}, {"until": "m1"}):
+        with pytest.raises(ValueError, match="m2 must lie between from and until"):
+            day.marks.compare({"mark": "m2", **query})
+    with pytest.raises(Missing, match="No mark 'm9'"):
+        day.marks.compare({"mark": "m2", "from": "m9"})
 
 
 async def test_one_engine_can_be_looked_at() -> None:

@@ -99,7 +99,7 @@ async def test_a_mark_and_a_comparison_as_text(tmp_path: Path) -> None:
         assert marked.stdout.endswith("Z  slots doubled\n")
         await asked(gateway, body, 8)
         await asked(gateway, body | {"response_format": {"type": "json_object"}})
-        for args in ([], ["m1"], ["slots doubled", "--minutes", "10"]):
+        for args in ([], ["m1"], ["slots doubled", "--minutes", "10", "--from", "start", "--until", "now"]):
             compared = await ran(gateway, "compare", *args)
             assert (compared.exit_code, compared.stderr) == (0, "")
             assert "Hit rate " in compared.stdout
