@@ -325,8 +325,7 @@ class Gateway:
         return True
 
     def _explain(self, api: str, body: bytes) -> Mapping[str, object]:
-        request = asked(self._intake, api, body)
-        return explain(self.dispatcher.scheduler, request, self.dispatcher.now())
+        return explain(self.dispatcher.scheduler, asked(self._intake, api, body), self.dispatcher.now())
 
     def _operating_point(self) -> Mapping[str, object]:
         concurrency, worked = self.dispatcher.scheduler.concurrency, self.observation.worked

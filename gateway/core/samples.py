@@ -24,8 +24,8 @@ _UNKNOWN = -1
 _TIME_CHARS, _MINUTE_CHARS = len("2026-12-01T14:05:06.789Z"), len("2026-12-01T14:05")
 _ZEROS_MS = ord("0") * 11111
 _NUMBERS = ("duration_ms", "ttft_ms", "prompt", "cached", "session", "kind")
-_TICK_S = 0.001
-"""The records' times are cut to milliseconds."""
+_END_SLACK_S, _COME_SLACK_S = 0.0005, 0.0015
+"""The records' times are cut to milliseconds, and when a request came is reckoned from its end."""
 
 
 class Kind(NamedTuple):
@@ -135,11 +135,13 @@ class Past:
         if self._of.dropped and self._ended_s:
             from_s = max(from_s, min(until_s, self._ended_s[0]))
         samples: list[Sample] = []
+        after_s = from_s + _END_SLACK_S
         places = self._since(from_s)
         edge_s = until_s if newest else from_s
         for at in reversed(places) if newest else places:
             came_s, first_s = self._came_s(at), self._first_s(at)
-            if came_s >= from_s - _TICK_S and from_s < first_s <= until_s and self._of.kind[at] in self._only:
+            is_within = came_s >= from_s - _COME_SLACK_S and after_s < first_s <= until_s + _END_SLACK_S
+            if is_within and self._of.kind[at] in self._only:
                 if len(samples) == most:
                     return Drawn(samples, *((edge_s, until_s) if newest else (from_s, edge_s)), True)
                 samples.append(self._sample(at))
@@ -150,10 +152,11 @@ class Past:
         """How many were under way, their first token yet to come, at some time from `from_s` to `until_s`."""
         places = (at for at in self._since(from_s) if self._of.kind[at] in self._only)
         times = ((self._came_s(at), self._first_s(at)) for at in places)
-        return sum(1 for came_s, first_s in times if came_s < until_s - _TICK_S and first_s > from_s)
+        before_s, after_s = until_s - _COME_SLACK_S, from_s + _END_SLACK_S
+        return sum(1 for came_s, first_s in times if came_s < before_s and first_s > after_s)
 
     def _since(self, from_s: float) -> range:
-        return range(bisect_left(self._ended_s, from_s), len(self._of))
+        return range(bisect_left(self._ended_s, from_s - _END_SLACK_S), len(self._of))
 
     def _came_s(self, at: int) -> float:
         return self._ended_s[at] - self._of.duration_ms[at] / 1000

@@ -121,10 +121,7 @@ def explain(file: BinaryIO, api: str | None, url: str, admin_token: str | None, 
 
     - is standard input.
     """
-    try:
-        body = file.read()
-    except OSError as error:
-        raise click.BadParameter(f"cannot be read: {error.strerror}", param_hint="FILE") from None
+    body = file.read()
     query = {} if api is None else {"api": api}
     told = _asked(lambda: Admin(url, admin_token).post("/api/explain", query, body))
     _print(told, as_json, lambda: decision(told))

@@ -2,6 +2,8 @@
 
 import pytest
 from edge_values import a_record
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gateway.core.request import Outcome
 from gateway.core.samples import MAX_KINDS, Drawn, Kind, Past, Sample, Samples, seconds_of
@@ -161,3 +163,22 @@ def test_kinds_are_bounded() -> None:
 
 def test_a_time_is_read_whole() -> None:
     assert seconds_of("2026-12-01T12:00:00.250Z") == pytest.approx(1796126400.25)
+
+
+_TIMES = st.floats(0, 20, allow_nan=False, width=32)
+
+
+@given(st.lists(st.tuples(_TIMES, _TIMES, st.none() | st.floats(0, 1)), max_size=20), st.integers(0, 20_000))
+def test_every_request_is_before_after_or_across(
+    requests: list[tuple[float, float, float | None]], mark_ms: int
+):
+    """Whatever the fractions of milliseconds are."""
+    spans = [
+        (came_s, came_s + took_s, None if share is None else came_s + took_s * share)
+        for came_s, took_s, share in requests
+    ]
+    past = samples_of(*sorted(spans, key=lambda it: it[1])).past(NOON)
+    at = mark_ms / 1000
+    before, after = drawn(past, -1, at), drawn(past, at, 60)
+    assert set(before).isdisjoint(after)
+    assert len(before) + len(after) + past.across(NOON_S + at, NOON_S + at) == len(requests)

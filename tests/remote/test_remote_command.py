@@ -2,20 +2,44 @@
 
 import asyncio
 import contextlib
+import io
 import json
-from collections.abc import AsyncIterator
+import logging
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 from click.testing import CliRunner, Result
 from harness import Running, chat, running
+from rich.console import Console
 
 from gateway import cli
+from gateway.remote.tables import decision
 from gateway.sim.server import SimEngine
 from gateway.sim.settings import SimSettings
 
+DECISION: dict[str, Any] = {
+    "sentence": "goes to a",
+    "route": None,
+    "queued_before": 3,
+    "api": "chat",
+    "model": "",
+    "policy": "cost",
+    "engines": [],
+    "not_considered": {},
+}
 TOKEN = "t-not-to-be-seen"
+
+
+@pytest.fixture(autouse=True)
+def _keep_logging() -> Iterator[None]:
+    """Commands set up the process's logging, to a stream that ends with them."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:], root.level = handlers, level
 
 
 def invoked(*args: str, stdin: bytes = b"", **env: str) -> Result:
@@ -55,6 +79,7 @@ def body_file(tmp_path: Path, **fields: Any) -> Path:
         (["mark"], "Missing argument 'TEXT...'"),
         (["explain"], "Missing argument 'FILE'"),
         (["explain", "/no/such/file"], "No such file"),
+        (["explain", "/"], "Is a directory"),
         (["mark", "x", "--admin", "ftp://host"], "is no http or https URL"),
         (["mark", "x", "--admin", "http://"], "is no http or https URL"),
         (["mark", "x", "--admin", "http://h:99999"], "is no URL"),
@@ -84,6 +109,59 @@ async def test_another_server_is_told_from_a_gateway(tmp_path: Path) -> None:
         result = await asyncio.to_thread(invoked, "compare", "--admin", f"{gateway.api}/healthz")
     assert result.exit_code == 1
     assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "told"),
+    [
+        (200, "{}", "answered, but not as this version of the command expects"),
+        (200, '{"marks": 3}', "answered, but not as this version"),
+        (200, "[]", "its answer is not that of a gateway's admin port"),
+        (200, "<html>", "its answer is not that of a gateway's admin port"),
+        (302, "", "answered 302, not as a gateway's admin port does"),
+        (500, '{"error": {"message": ""}}', "answered 500"),
+        (500, '{"error": {"message": "It failed."}}', "It failed."),
+    ],
+)
+async def test_answers_of_others_are_one_line(status: int, body: str, told: str) -> None:
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(status=status, text=body, headers={"Location": "/elsewhere"})
+
+    app = web.Application()
+    app.router.add_get("/api/compare", answer)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        result = await asyncio.to_thread(invoked, "compare", "--admin", url)
+    finally:
+        await runner.cleanup()
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert told in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+async def test_who_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.remote.admin.TIMEOUT_S", 0.2)
+
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(silent, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        result = await asyncio.to_thread(invoked, "mark", "x", "--admin", url)
+    assert (result.exit_code, result.stderr) == (1, f"{url}: no answer within 0.2 s\n")
+
+
+def test_names_cannot_drive_a_terminal() -> None:
+    console = Console(file=io.StringIO(), width=200)
+    console.print(decision(DECISION))
+    assert console.file.getvalue() == "goes to a\nchat, model -, policy cost, 3 wait already\n"  # type: ignore[attr-defined]
+    console = Console(file=io.StringIO(), width=200)
+    console.print(decision(DECISION | {"sentence": "goes to \x1b[31ma\x07"}))
+    assert console.file.getvalue().splitlines()[0] == "goes to ?[31ma?"  # type: ignore[attr-defined]
 
 
 # mark and compare
