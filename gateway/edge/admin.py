@@ -11,7 +11,6 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from importlib import resources
 from urllib.parse import urlsplit
 
 from aiohttp import web
@@ -21,6 +20,7 @@ from gateway.config import ConfigError
 from gateway.core.request import Record
 from gateway.core.snapshot import Snapshot
 from gateway.edge.metrics import CONTENT_TYPE, FunnelTotals
+from gateway.edge.page import dashboard
 from gateway.edge.records import encode_json
 from gateway.edge.reload import CannotReload, Reload
 from gateway.edge.views import Missing, Views
@@ -44,12 +44,6 @@ PATHS = (
 
 DEFAULT_LIMIT, MAX_LIMIT = 100, 1000
 
-# Scripts are inline, so the policy's use is that the page can talk to nobody but this port, and that no
-# other site can frame it.
-_PAGE_HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
-    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-}
 _HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
 _log = logging.getLogger(__name__)
@@ -120,12 +114,11 @@ def make_app(deps: AdminDeps) -> web.Application:
 class _Admin:
     def __init__(self, deps: AdminDeps) -> None:
         self._deps = deps
-        self._page = resources.files("gateway.edge").joinpath("dashboard", "index.html").read_bytes()
+        self._page = dashboard()
 
     async def page(self, _request: web.Request) -> web.Response:
-        return web.Response(
-            body=self._page, content_type="text/html", charset="utf-8", headers=_HEADERS | _PAGE_HEADERS
-        )
+        headers = _HEADERS | {"Content-Security-Policy": self._page.policy}
+        return web.Response(body=self._page.body, content_type="text/html", charset="utf-8", headers=headers)
 
     async def metrics(self, _request: web.Request) -> web.Response:
         body = self._deps.metrics() + await asyncio.to_thread(self._deps.process_metrics)
