@@ -11,7 +11,7 @@ const WHAT_TO_DO = {
   config_invalid: "The configuration file was changed and cannot be used; the one before stays in force.",
   redis_down: "The shared store does not answer.",
   index_disabled: "Prompts are not matched with what engines hold.",
-  kv_events_degraded: "Events of an engine's KV cache were lost: its picture is put together again from delivered tokens.",
+  kv_events_lost: "Events of an engine's KV cache were lost: its picture is put together again from delivered tokens.",
 };
 const TTFT_WINDOW_MS = 600000;
 
