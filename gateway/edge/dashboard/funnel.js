@@ -76,6 +76,8 @@ function showLosses(f) {
 function showFunnel() {
   const f = figuresOf(funnel.window);
   if (!f) return;
+  // Totals alone have no windows.
+  $("windows").hidden = funnel.told === null;
   showStages(f);
   showLosses(f);
   set($("funnel-sentence"), (funnel.told && funnel.told.sentence) || (funnel.ofState && funnel.ofState.sentence) || "");

@@ -11,7 +11,11 @@ $("time-legend").replaceChildren(...[...LINES, ["mark", "mark"]].map(([name, lab
 }));
 
 function showSeries(series) {
-  chart.points = (series || []).map((it) => ({...it, ms: Date.parse(it.at)})).filter((it) => known(it.ms));
+  // `at` is where a step begins; it stands for all of it.
+  chart.points = (series || []).map((it) => {
+    const from = Date.parse(it.at), to = from + 1000 * (it.seconds || 0);
+    return {...it, from, to, ms: (from + to) / 2};
+  }).filter((it) => known(it.ms));
   drawChart();
 }
 
@@ -49,17 +53,17 @@ function drawChart() {
   attr(svg, {"aria-label": inWords(points)});
   if (!width) return;
   const box = {left: PAD.left, right: width - PAD.right, top: PAD.top, bottom: height - PAD.bottom};
-  const last = points.length ? points[points.length - 1].ms : Date.now();
-  const from = Math.min(points.length ? points[0].ms : last, last - LEAST_SPAN_MS), to = last;
+  const to = points.length ? points[points.length - 1].to : Date.now();
+  const from = Math.min(points.length ? points[0].from : to, to - LEAST_SPAN_MS);
   const xOf = (time) => box.left + (time - from) / (to - from) * (box.right - box.left);
   const x = (point) => xOf(point.ms), y = (rate) => box.bottom - Math.max(0, Math.min(1, rate)) * (box.bottom - box.top);
   chart.place = {from, to, box, x, y};
   const parts = axes(box, from, to);
   const most = Math.max(1, ...points.map((it) => it.prompt));
-  const barWidth = Math.max(1, (box.right - box.left) / Math.max(30, points.length) - 1);
   for (const it of points) if (it.prompt > 0) {
     const tall = it.prompt / most * (box.bottom - box.top) * .18;
-    parts.push(draw("rect", {class: "volume", x: x(it) - barWidth / 2, y: box.bottom - tall, width: barWidth, height: tall}));
+    const left = xOf(it.from), wide = Math.max(1, xOf(it.to) - left - 1);
+    parts.push(draw("rect", {class: "volume", x: left, y: box.bottom - tall, width: wide, height: tall}));
   }
   parts.push(draw("path", {class: "area", d: runs(points).map((it) => areaPath(it, x, y, box.bottom)).join("")}));
   for (const [name] of LINES) parts.push(draw("path", {class: name, d: linePath(points, name, x, y)}));
