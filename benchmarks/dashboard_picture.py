@@ -43,7 +43,7 @@ ENGINES = {
     "studio": {"slots": 4, "kv_tokens": 96_000, "prefill_rate": 1500.0, "decode_rate": 25.0,
                "kind": "llamacpp"},
 }  # fmt: skip
-WIDTH, HEIGHT = 1280, 1620
+WIDTH, HEIGHT = 1280, 1660
 PAUSE_S, TURNS, BURST = 2.0, 14, 5
 CHARS = 4
 

@@ -101,6 +101,7 @@ async def test_figures_get_old_when_the_gateway_stops():
         assert "Old figures: stale since" in told
         assert "no connection to the gateway" in told
         assert await tab.text("#live") == "not live"
+        assert await tab.run("document.title") == "old: prefix-gateway"
         assert float(await tab.run("getComputedStyle(document.querySelector('main')).opacity")) < 1
         assert "3 of 4 slots" in await tab.text("#engines")
 
@@ -201,6 +202,7 @@ async def test_the_funnel_follows_its_window():
         assert "Capacity loses most." in await tab.text("#funnel-sentence")
         lost = await tab.run("[...document.querySelectorAll('#losses .tokens')].map(it => it.textContent)")
         assert lost == [str(it) for it in LOST.values()]
+        assert "19.0\u00a0% new text, 0.0\u00a0% forgotten by all" in await tab.text("#losses")
         widths = await tab.run("[...document.querySelectorAll('#funnel .fill')].map(it => it.style.width)")
         assert widths == ["100%", "81%", "74%", "65.5%", "62%"]
 

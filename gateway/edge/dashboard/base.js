@@ -1,5 +1,5 @@
 "use strict";
-// Everything that comes from the gateway goes through textContent: names, ids and texts are chosen by clients.
+// Everything from the gateway goes through textContent: names, ids and texts are chosen by clients.
 // What has not changed is not written again, since a page of thousands of nodes is refreshed each second.
 
 const $ = (id) => document.getElementById(id);
@@ -7,18 +7,27 @@ const SVG = document.querySelector("svg").namespaceURI;
 const UNKNOWN = "unknown";
 
 function set(node, text) {
-  if (node.shown !== text) { node.shown = text; node.textContent = text; }
+  if (node.shown !== text) {
+    node.shown = text;
+    node.textContent = text;
+  }
   return node;
 }
 
 function style(node, name, value) {
   const key = "style_" + name;
-  if (node[key] !== value) { node[key] = value; node.style[name] = value; }
+  if (node[key] !== value) {
+    node[key] = value;
+    node.style[name] = value;
+  }
 }
 
 function attr(node, values) {
   for (const [name, value] of Object.entries(values))
-    if (node["attr_" + name] !== value) { node["attr_" + name] = value; node.setAttribute(name, value); }
+    if (node["attr_" + name] !== value) {
+      node["attr_" + name] = value;
+      node.setAttribute(name, value);
+    }
   return node;
 }
 
@@ -35,7 +44,7 @@ const draw = (tag, values = {}, ...children) => {
   return node;
 };
 
-/** Children of `root`, one for each of `items`: those that are there are used again, `make` adds what lacks. */
+/** Children of `root`, one for each of `items`: those that are there are used again, `make` adds others. */
 function fill(root, items, make, update) {
   while (root.childElementCount > items.length) root.lastElementChild.remove();
   while (root.childElementCount < items.length) root.append(make());
@@ -44,11 +53,12 @@ function fill(root, items, make, update) {
 
 const known = (value) => value !== null && value !== undefined && Number.isFinite(value);
 
-const FORMATS = [0, 1, 2].map((digits) =>
-  new Intl.NumberFormat("en", {minimumFractionDigits: digits, maximumFractionDigits: digits}));
-const num = (value, digits = 0) => known(value) ? FORMATS[digits].format(value) : UNKNOWN;
-const percent = (value, digits = 1) => known(value) ? num(value * 100, digits) + "\u00a0%" : UNKNOWN;
-const share = (part, whole) => known(part) && known(whole) && whole > 0 ? part / whole : null;
+const FORMATS = [0, 1, 2].map(
+  (digits) => new Intl.NumberFormat("en", {minimumFractionDigits: digits, maximumFractionDigits: digits}),
+);
+const num = (value, digits = 0) => (known(value) ? FORMATS[digits].format(value) : UNKNOWN);
+const percent = (value, digits = 1) => (known(value) ? num(value * 100, digits) + "\u00a0%" : UNKNOWN);
+const share = (part, whole) => (known(part) && known(whole) && whole > 0 ? part / whole : null);
 const plural = (count, one, many = one + "s") => num(count) + " " + (count === 1 ? one : many);
 
 /** Tokens in three digits; whole below ten thousand. */
@@ -61,8 +71,12 @@ function tokens(value) {
   return num(value / unit, digits) + name;
 }
 
-const ms = (value) => !known(value) ? UNKNOWN
-  : value < 1000 ? num(value) + "\u00a0ms" : num(value / 1000, value < 9995 ? 2 : 1) + "\u00a0s";
+const ms = (value) =>
+  !known(value)
+    ? UNKNOWN
+    : value < 1000
+      ? num(value) + "\u00a0ms"
+      : num(value / 1000, value < 9995 ? 2 : 1) + "\u00a0s";
 
 function seconds(value) {
   if (!known(value)) return UNKNOWN;
@@ -72,14 +86,18 @@ function seconds(value) {
   return value < 172800 ? num(value / 3600, 1) + "\u00a0h" : num(value / 86400, 1) + "\u00a0days";
 }
 
-const short = (id) => id.length > 13 ? "…" + id.slice(-12) : id;
+const short = (id) => (id.length > 13 ? "…" + id.slice(-12) : id);
 
 /** Local time of an ISO time; the page's reader thinks in local time, and the log's UTC is in the title. */
 function clock(iso, withSeconds = true) {
   const at = new Date(iso);
   if (Number.isNaN(at.getTime())) return UNKNOWN;
-  const time = at.toLocaleTimeString([], {hour: "2-digit", minute: "2-digit",
-    ...(withSeconds ? {second: "2-digit"} : {}), hourCycle: "h23"});
+  const time = at.toLocaleTimeString([], {
+    hour: "2-digit",
+    minute: "2-digit",
+    ...(withSeconds ? {second: "2-digit"} : {}),
+    hourCycle: "h23",
+  });
   const today = at.toDateString() === new Date().toDateString();
   return today ? time : at.toLocaleDateString([], {month: "short", day: "numeric"}) + " " + time;
 }
@@ -91,15 +109,19 @@ function quantile(values, part) {
   return sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * part))];
 }
 
-/** `columns`: {name, read, n: right-aligned, tone: row to class, cls, minor: left out on phones, bar: row to share}. */
+/** `columns`: {name, read, n: a number, tone: row to class, cls, minor: not on phones, bar: row to share}. */
 class Table {
   constructor(id, columns, empty) {
     this.columns = columns;
-    const line = el("tr", "", ...columns.map((it) => {
-      const cell = set(el("th", this.cls(it)), it.name);
-      cell.scope = "col";
-      return cell;
-    }));
+    const line = el(
+      "tr",
+      "",
+      ...columns.map((it) => {
+        const cell = set(el("th", this.cls(it)), it.name);
+        cell.scope = "col";
+        return cell;
+      }),
+    );
     this.head = el("thead", "", line);
     this.body = el("tbody");
     this.empty = set(el("caption", "dim"), empty);
@@ -114,30 +136,47 @@ class Table {
   show(rows) {
     this.head.hidden = !rows.length;
     this.empty.hidden = rows.length > 0;
-    fill(this.body, rows, () => this.line(), (line, row) => this.columns.forEach((column, at) => {
-      const cell = line.children[at], text = column.read(row);
-      set(cell.firstChild, text);
-      if (cell.tip !== text) cell.title = cell.tip = text;
-      if (column.bar) style(cell.lastChild.firstChild, "width", Math.max(0, Math.min(1, column.bar(row) || 0)) * 100 + "%");
-      if (column.tone) {
-        const className = this.cls(column) + " " + column.tone(row);
-        if (cell.className !== className) cell.className = className;
-      }
-    }));
+    fill(
+      this.body,
+      rows,
+      () => this.line(),
+      (line, row) =>
+        this.columns.forEach((column, at) => {
+          const cell = line.children[at],
+            text = column.read(row);
+          set(cell.firstChild, text);
+          if (cell.tip !== text) cell.title = cell.tip = text;
+          if (column.bar)
+            style(
+              cell.lastChild.firstChild,
+              "width",
+              Math.max(0, Math.min(1, column.bar(row) || 0)) * 100 + "%",
+            );
+          if (column.tone) {
+            const className = this.cls(column) + " " + column.tone(row);
+            if (cell.className !== className) cell.className = className;
+          }
+        }),
+    );
   }
 
   line() {
-    return el("tr", "", ...this.columns.map((column) => {
-      const cell = el("td", this.cls(column), el("span"));
-      if (column.bar) cell.append(el("span", "share-bar", el("i")));
-      return cell;
-    }));
+    return el(
+      "tr",
+      "",
+      ...this.columns.map((column) => {
+        const cell = el("td", this.cls(column), el("span"));
+        if (column.bar) cell.append(el("span", "share-bar", el("i")));
+        return cell;
+      }),
+    );
   }
 }
 
-/** A picture's size in pixels, 0 while it has none. To ask the browser each time would have it lay out the page. */
+/** A picture's size in pixels, 0 while it has none. To ask for it each time would lay out the page. */
 function drawnAt(id, redraw) {
-  const node = $(id), size = {width: 0, height: 0};
+  const node = $(id),
+    size = {width: 0, height: 0};
   new ResizeObserver(([entry]) => {
     size.width = entry.contentRect.width;
     size.height = entry.contentRect.height;
@@ -151,16 +190,31 @@ function choice(id, options, chosen, onChoice) {
   const buttons = options.map(([value, label]) => {
     const button = set(el("button"), label);
     button.type = "button";
-    button.onclick = () => { press(value); onChoice(value); };
+    button.onclick = () => {
+      press(value);
+      onChoice(value);
+    };
     return [value, button];
   });
-  const press = (value) => buttons.forEach(([its, button]) => attr(button, {"aria-pressed": String(its === value)}));
+  const press = (value) =>
+    buttons.forEach(([its, button]) => attr(button, {"aria-pressed": String(its === value)}));
   $(id).replaceChildren(...buttons.map(([, button]) => button));
   press(chosen);
 }
 
 function legend(id, entries) {
-  $(id).replaceChildren(...entries.map(([className, label]) => el("li", "",
-    draw("svg", {viewBox: "0 0 12 12", "aria-hidden": "true"},
-      draw("rect", {class: className, x: 1, y: 1, width: 10, height: 10, rx: 2})), label)));
+  $(id).replaceChildren(
+    ...entries.map(([className, label]) =>
+      el(
+        "li",
+        "",
+        draw(
+          "svg",
+          {viewBox: "0 0 12 12", "aria-hidden": "true"},
+          draw("rect", {class: className, x: 1, y: 1, width: 10, height: 10, rx: 2}),
+        ),
+        label,
+      ),
+    ),
+  );
 }

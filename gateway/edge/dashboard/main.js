@@ -1,6 +1,7 @@
 // What is asked how often, and the theme.
 
-const THEMES = ["auto", "light", "dark"], THEME_KEY = "prefix-gateway-theme";
+const THEMES = ["auto", "light", "dark"],
+  THEME_KEY = "prefix-gateway-theme";
 
 function setTheme(theme) {
   if (theme === "auto") delete document.documentElement.dataset.theme;
@@ -10,7 +11,12 @@ function setTheme(theme) {
 
 /** The browser may forbid to keep it; the choice then lasts as long as the page. */
 function keptTheme() {
-  try { const kept = localStorage.getItem(THEME_KEY); return THEMES.includes(kept) ? kept : "auto"; } catch { return "auto"; }
+  try {
+    const kept = localStorage.getItem(THEME_KEY);
+    return THEMES.includes(kept) ? kept : "auto";
+  } catch {
+    return "auto";
+  }
 }
 
 let theme = keptTheme();
@@ -18,7 +24,11 @@ setTheme(theme);
 $("theme").onclick = () => {
   theme = THEMES[(THEMES.indexOf(theme) + 1) % THEMES.length];
   setTheme(theme);
-  try { localStorage.setItem(THEME_KEY, theme); } catch { /* see keptTheme */ }
+  try {
+    localStorage.setItem(THEME_KEY, theme);
+  } catch {
+    /* see keptTheme */
+  }
 };
 
 function showState(state) {

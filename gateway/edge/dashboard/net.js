@@ -1,13 +1,21 @@
 // One loop for each path: the next question is asked when the last one is answered, so a slow gateway is
 // never asked twice at once. A page that nobody sees asks seldom.
 
-const STALE_MS = 3000, TIMEOUT_MS = 5000, HIDDEN_TIMES = 10, MISSING_MS = 60000;
+const STALE_MS = 3000,
+  TIMEOUT_MS = 5000,
+  HIDDEN_TIMES = 10,
+  MISSING_MS = 60000;
 
 // A relative address would carry what stands before the @ of this page's own, which fetch refuses.
 const HERE = location.origin + location.pathname.replace(/[^/]*$/, "");
 
+const net = {title: document.title};
+
 class Refused extends Error {
-  constructor(status, message) { super(message); this.status = status; }
+  constructor(status, message) {
+    super(message);
+    this.status = status;
+  }
 }
 
 async function get(path) {
@@ -15,13 +23,23 @@ async function get(path) {
   try {
     answer = await fetch(HERE + path, {signal: AbortSignal.timeout(TIMEOUT_MS), cache: "no-store"});
   } catch (error) {
-    throw new Error(error.name === "TimeoutError" ? "no answer within " + TIMEOUT_MS / 1000 + " s"
-      : "no connection to the gateway");
+    throw new Error(
+      error.name === "TimeoutError"
+        ? "no answer within " + TIMEOUT_MS / 1000 + " s"
+        : "no connection to the gateway",
+    );
   }
   if (answer.ok) {
-    try { return await answer.json(); } catch { throw new Error("the answer broke off or is no JSON"); }
+    try {
+      return await answer.json();
+    } catch {
+      throw new Error("the answer broke off or is no JSON");
+    }
   }
-  const told = await answer.json().then((it) => it.error.message, () => "");
+  const told = await answer.json().then(
+    (it) => it.error.message,
+    () => "",
+  );
   throw new Refused(answer.status, said(answer.status, told));
 }
 
@@ -45,7 +63,11 @@ class Source {
     const askedAt = Date.now();
     try {
       const answer = await get(this.path);
-      try { this.show(answer); } catch (error) { throw new Error("this page could not show it: " + error.message); }
+      try {
+        this.show(answer);
+      } catch (error) {
+        throw new Error("this page could not show it: " + error.message);
+      }
       this.goodAt = askedAt;
       this.error = null;
     } catch (error) {
@@ -57,9 +79,13 @@ class Source {
     this.timer = setTimeout(() => this.ask(), Math.max(50, every - (Date.now() - askedAt)));
   }
 
-  get isMissing() { return this.error !== null && this.error.status === 404; }
+  get isMissing() {
+    return this.error !== null && this.error.status === 404;
+  }
 
-  get ageMs() { return this.goodAt === null ? null : Date.now() - this.goodAt; }
+  get ageMs() {
+    return this.goodAt === null ? null : Date.now() - this.goodAt;
+  }
 }
 
 const sources = [];
@@ -69,9 +95,18 @@ const sources = [];
 function source(path, everyMs, show, noteId = null, ids = []) {
   const it = new Source(path, everyMs, show, (error) => {
     if (noteId === null) return;
-    set($(noteId), error === null ? "" : it.isMissing ? "This gateway has no /" + path + "."
-      : (it.goodAt === null ? "Nothing yet: " : "As of " + clock(it.goodAt) + ": ") + error.message);
-    for (const id of ids) $(id).closest("section").classList.toggle("old", error !== null && it.goodAt !== null);
+    set(
+      $(noteId),
+      error === null
+        ? ""
+        : it.isMissing
+          ? "This gateway has no /" + path + "."
+          : (it.goodAt === null ? "Nothing yet: " : "As of " + clock(it.goodAt) + ": ") + error.message,
+    );
+    for (const id of ids)
+      $(id)
+        .closest("section")
+        .classList.toggle("old", error !== null && it.goodAt !== null);
   });
   sources.push(it);
   return it;
@@ -79,13 +114,17 @@ function source(path, everyMs, show, noteId = null, ids = []) {
 
 /** Says how old the state is; called several times a second, since no answer is what it is about. */
 function showAge(state) {
-  const age = state.ageMs, stale = age === null ? state.error !== null : age > STALE_MS;
+  const age = state.ageMs,
+    stale = age === null ? state.error !== null : age > STALE_MS;
   document.body.classList.toggle("stale", stale);
   $("banner").hidden = !stale;
   if (stale) {
-    const since = age === null ? "No data yet" : "Old figures: stale since " + clock(state.goodAt) + ", " + seconds(Math.round(age / 1000)) + " ago";
-    set($("banner"), since + (state.error === null ? "." : ": " + state.error.message));
+    const since = age === null ? "No data yet" : "Old figures: stale since " + clock(state.goodAt);
+    set($("banner-text"), since + (state.error === null ? "." : ": " + state.error.message));
+    // Apart, and not read aloud each second.
+    set($("banner-age"), age === null ? "" : "(" + seconds(Math.round(age / 1000)) + " ago)");
   }
+  document.title = stale ? "old: prefix-gateway" : net.title;
   $("live").className = "live " + (age === null ? "" : stale ? "off" : "on");
   set($("live-text"), age === null ? "connecting" : stale ? "not live" : "live");
 }
@@ -93,5 +132,7 @@ function showAge(state) {
 function startPolling(state) {
   sources.forEach((it) => it.ask());
   setInterval(() => showAge(state), 250);
-  document.addEventListener("visibilitychange", () => { if (!document.hidden) sources.forEach((it) => it.ask()); });
+  document.addEventListener("visibilitychange", () => {
+    if (!document.hidden) sources.forEach((it) => it.ask());
+  });
 }
