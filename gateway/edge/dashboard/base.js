@@ -146,18 +146,19 @@ class Table {
             text = column.read(row);
           set(cell.firstChild, text);
           if (cell.tip !== text) cell.title = cell.tip = text;
-          if (column.bar)
-            style(
-              cell.lastChild.firstChild,
-              "width",
-              Math.max(0, Math.min(1, column.bar(row) || 0)) * 100 + "%",
-            );
+          if (column.bar) this.drawBar(cell.lastChild, column.bar(row));
           if (column.tone) {
             const className = this.cls(column) + " " + column.tone(row);
             if (cell.className !== className) cell.className = className;
           }
         }),
     );
+  }
+
+  /** An empty bar would say 0. */
+  drawBar(bar, part) {
+    if (bar.hidden === known(part)) bar.hidden = !known(part);
+    style(bar.firstChild, "width", Math.max(0, Math.min(1, part || 0)) * 100 + "%");
   }
 
   line() {
