@@ -75,8 +75,12 @@ class Source {
     }
     this.asking = false;
     this.fail(this.error);
-    const every = this.isMissing ? MISSING_MS : document.hidden ? this.everyMs * HIDDEN_TIMES : this.everyMs;
-    this.timer = setTimeout(() => this.ask(), Math.max(50, every - (Date.now() - askedAt)));
+    this.timer = setTimeout(() => this.ask(), Math.max(50, this.pauseMs - (Date.now() - askedAt)));
+  }
+
+  get pauseMs() {
+    if (this.isMissing) return MISSING_MS;
+    return document.hidden ? this.everyMs * HIDDEN_TIMES : this.everyMs;
   }
 
   get isMissing() {
