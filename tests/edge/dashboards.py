@@ -14,7 +14,6 @@ from edge_values import a_snapshot
 from gateway.core.request import Record
 from gateway.core.snapshot import Snapshot
 from gateway.edge.admin import AdminDeps, make_app
-from gateway.edge.metrics import FunnelTotals
 from gateway.edge.reload import Reload
 from gateway.edge.views import Views
 
@@ -29,7 +28,15 @@ LOST = {
     "evicted": 75,
     "engine_disagrees": 31,
 }
-NOTHING = FunnelTotals(prompt=0, best=0, predicted=0, delivered=0, hit_rate=None, unknown_requests=0)
+NOTHING = {
+    "prompt": 0,
+    "best": 0,
+    "predicted": 0,
+    "delivered": 0,
+    "hit_rate": None,
+    "unknown_requests": 0,
+}
+"""The funnel of the state; it has all that is known where there is no `/api/funnel`."""
 
 
 def a_window(**changes: Any) -> Json:
@@ -166,7 +173,7 @@ class Shown:
 
     snapshot: Snapshot = field(default_factory=a_snapshot)
     records: list[Record] = field(default_factory=list)
-    funnel: FunnelTotals = NOTHING
+    funnel: Json = field(default_factory=lambda: dict(NOTHING))
     degraded: dict[str, bool | float] = field(default_factory=dict)
     point: Json = field(
         default_factory=lambda: {"sentence": "Nothing measured yet.", "slots": 0, "seconds_at": {}}
