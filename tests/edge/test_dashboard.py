@@ -268,7 +268,7 @@ async def test_what_is_not_known_is_never_zero():
         assert "unknown, it does not report" in card
         assert "prefill unknown, decode unknown" in card
         row = await tab.run("[...document.querySelectorAll('#recent tbody td')].map(it => it.innerText)")
-        assert row[5] == row[7] == row[9] == "unknown"
+        assert row[5] == row[7] == row[9] == row[10] == "unknown"
         assert "unknown" in await tab.text("#sessions")
         assert await tab.run("document.querySelector('#sessions .share-bar').hidden")
         assert await tab.text("#ttft") == "unknown"

@@ -105,6 +105,10 @@ const recentTable = new Table(
       n: true,
       bar: (it) => share(it.cached_tokens, it.prompt_tokens),
     },
+    {
+      name: "most lost to",
+      read: (it) => (it.lost ? mostLost({lost: it.lost, prompt: it.prompt_tokens}) : UNKNOWN),
+    },
     {name: "model", read: (it) => it.model},
     {name: "class", read: (it) => it.workload_class, minor: true},
     {name: "api", read: (it) => it.api, minor: true},
