@@ -44,7 +44,7 @@ ENGINES = {
     "studio": {"slots": 4, "kv_tokens": 96_000, "prefill_rate": 1500.0, "decode_rate": 15.0,
                "kind": "llamacpp"},
 }  # fmt: skip
-WIDTH, HEIGHT = 1280, 1660
+WIDTH, HEIGHT = 1280, 1760
 PAUSE_S, TURNS, BURST = 2.0, 14, 5
 CHARS = 4
 
@@ -60,9 +60,9 @@ class Client(NamedTuple):
 
 
 CLIENTS = (
-    Client("claude-cli/2.1", 18, 5000, "x-claude-code-session-id"),
-    Client("codex_cli_rs/0.60", 13, 3500, "session_id"),
-    Client("nightly-review/1.4", 6, 2500, "x-session-id", tells_time=True),
+    Client("claude-cli/2.1", 22, 5000, "x-claude-code-session-id"),
+    Client("codex_cli_rs/0.60", 15, 3500, "session_id"),
+    Client("nightly-review/1.4", 7, 2500, "x-session-id", tells_time=True),
 )
 SYLLABLES = ("ba", "co", "de", "fi", "gu", "ha", "je", "ki", "lo", "mu", "na", "po", "qui", "ra", "zen")
 DICE = random.Random
@@ -203,7 +203,8 @@ async def picture(url: str, out: Path, scheme: str) -> None:
             await tab.media(prefers_color_scheme=scheme)
             await tab.open(url)
             await tab.until("sources.every((it) => it.goodAt !== null || it.error !== null)")
-            # The bars move to their places.
+            await tab.run("document.querySelector('#marks button')?.click()")
+            # The bars move to their places, and the mark is compared.
             await asyncio.sleep(2)
             png = await tab.picture()
             complaints = list(tab.complaints)
