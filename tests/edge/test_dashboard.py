@@ -258,7 +258,9 @@ async def test_what_is_not_known_is_never_zero():
         snapshot=a_snapshot(engine),
         records=[record],
         degraded={"usage_missing": True, "metrics_stale": False},
-        gets=pages(funnel=funnel, sessions={"sessions": [a_session(hit_rate=None, cached_tokens=0)]}),
+        gets=pages(
+            funnel=funnel, sessions={"sessions": [a_session(hit_rate=None, prompt_tokens=0, cached_tokens=0)]}
+        ),
     )
     async with opened(shown) as tab:
         assert "--enable-prompt-tokens-details" in await tab.text("#unknown-engines")
@@ -269,7 +271,10 @@ async def test_what_is_not_known_is_never_zero():
         assert "prefill unknown, decode unknown" in card
         row = await tab.run("[...document.querySelectorAll('#recent tbody td')].map(it => it.innerText)")
         assert row[5] == row[7] == row[9] == row[10] == "unknown"
-        assert "unknown" in await tab.text("#sessions")
+        session = await tab.run(
+            "[...document.querySelectorAll('#sessions tbody td')].map(it => it.innerText)"
+        )
+        assert session[6] == session[7] == "unknown"
         assert await tab.run("document.querySelector('#sessions .share-bar').hidden")
         assert await tab.text("#ttft") == "unknown"
 
@@ -427,3 +432,22 @@ async def test_a_page_that_nobody_sees_asks_seldom_and_at_once_when_it_is_seen()
         before = len(asked)
         await tab.run("delete document.hidden; document.dispatchEvent(new Event('visibilitychange'))")
         await until(asked_again)
+
+
+async def test_a_breaker_says_where_how_often_and_what_to_do():
+    shown = pages()
+    told = shown["/api/breakers"]({})
+    told["breakers"].append(
+        a_breaker(kind="reordered_tools", part="tools[3]", text_before="A", text_after="B")
+    )
+    async with opened(Shown(gets={**shown, "/api/breakers": lambda _query: told})) as tab:
+        first, second = await tab.run(
+            "[...document.querySelectorAll('#breakers li')].map(it => it.innerText)"
+        )
+        assert "timestamp in system[0] · family · codex · m · 30 times" in first
+        assert "2026-··-··" in first
+        assert "Fix: Put it at the end." in first
+        assert "9,000 tokens/h" in first
+        assert "reordered tools in tools[3]" in second
+        assert "2026" not in second.partition("before")[2]
+        assert "30 breaks in 90 requests" in await tab.text("#breaks-sum")

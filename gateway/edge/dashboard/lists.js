@@ -57,9 +57,12 @@ function showBreakers(told) {
         clock(it.last_at),
     );
     set(sentence, it.sentence || "");
-    shape.hidden = !it.before && !it.after;
-    set(shape.children[1].firstChild, it.before || "");
-    set(shape.children[3].firstChild, it.after || "");
+    // The text itself comes only while `show_prompt_text` is on.
+    const before = it.text_before || it.before,
+      after = it.text_after || it.after;
+    shape.hidden = !before && !after;
+    set(shape.children[1].firstChild, before || "");
+    set(shape.children[3].firstChild, after || "");
     set(fix, it.fix ? "Fix: " + it.fix : "");
   });
 }
@@ -75,7 +78,7 @@ const sessionsTable = new Table(
     {name: "engine", read: (it) => it.engine || "none"},
     {name: "class", read: (it) => it.workload_class, minor: true},
     {name: "requests", read: (it) => num(it.requests), n: true},
-    {name: "prompt", read: (it) => tokens(it.prompt_tokens), n: true},
+    {name: "prompt", read: (it) => (known(it.hit_rate) ? tokens(it.prompt_tokens) : UNKNOWN), n: true},
     {name: "hit rate", read: (it) => percent(it.hit_rate), n: true, bar: (it) => it.hit_rate},
     {name: "breaks", read: (it) => num(it.breaks), n: true, tone: (it) => (it.breaks ? "bad" : "")},
     {name: "model", read: (it) => it.model, minor: true},
