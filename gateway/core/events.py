@@ -42,3 +42,26 @@ class ProberHint(Struct, frozen=True):
     """
 
     interval_s: float = 2.0
+
+
+class Stored(Struct, frozen=True, gc=False):
+    """KV blocks that an engine can serve from now on: a chain below `parent`, None at a prompt's start.
+
+    Hashes are unsigned 64-bit, the engine's own, and mean nothing to another engine or process of it.
+    """
+
+    hashes: list[int]
+    parent: int | None = None
+
+
+class Removed(Struct, frozen=True, gc=False):
+    """KV blocks that an engine has no longer. One that it stored twice it has until it removed it twice."""
+
+    hashes: list[int]
+
+
+class Cleared(Struct, frozen=True):
+    """The engine's KV cache is empty."""
+
+
+BlockEvent = Stored | Removed | Cleared

@@ -1,16 +1,18 @@
 """The prefix index: every engine's cache, in tokens as well as in blocks."""
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterable, Mapping
 from math import ceil
 
 from msgspec import Struct
 
 from gateway.core.blocks import BLOCK_BYTES
 from gateway.core.engine import Engine, Residency
+from gateway.core.events import BlockEvent
 from gateway.core.lengths import Lengths, Ruler
 from gateway.core.matches import EngineCache, Sight, Versioned
 from gateway.core.prefix import SEAM, PooledCache
 from gateway.core.request import Grant, Request, Usage
+from gateway.core.residence import Residence, Told
 from gateway.core.slotcache import SlotCache
 
 DEFAULT_BYTES_PER_TOKEN = 4.0
@@ -86,6 +88,8 @@ class Index:
         self._engines = engines
         self._fits = 0
         self._caches: dict[str, EngineCache] = {}
+        self.residences: dict[str, Residence] = {}
+        """Of engines whose KV events are followed."""
         for engine in engines.values():
             self.fit(engine)
 
@@ -118,13 +122,11 @@ class Index:
         (vLLM `v1/core/kv_cache_manager.py`; llama.cpp likewise).
         """
         sight = self._caches[engine.name].sight(prompt.blocks)
-        if sight is None:
-            return Seen(version, prompt.model, prompt.tokens, 0, 0, None)
-        resident = _floor(prompt, sight.resident, engine.block_tokens) if sight.resident else 0
-        known = resident
-        if sight.pending:
-            known = _floor(prompt, sight.resident + sight.pending, engine.block_tokens)
-        return Seen(version, prompt.model, prompt.tokens, resident, known - resident, sight.leaf, sight)
+        if self.residences and (residence := self.residences.get(engine.name)) is not None:
+            told = residence.told(prompt.blocks, prompt.ruler, prompt.tokens)
+            if told is not None:
+                return _overruled(_seen(engine, prompt, version, sight), told)
+        return _seen(engine, prompt, version, sight)
 
     def unshared_tokens(self, engine: str, request: Request, model: str) -> int:
         """How much of a prompt that lies in a slot no other slot of the engine holds as well."""
@@ -148,21 +150,52 @@ class Index:
         """`sight`: what was seen there of the prompt before, perhaps."""
         blocks = request.blocks_of(model) if request.pool else request.blocks
         self._caches[engine].begin(request.key, blocks, now, sight)
+        if self.residences and (residence := self.residences.get(engine)) is not None:
+            residence.begin(request.key, now)
 
     def confirm(self, engine: str, key: int, now: float) -> None:
         self._caches[engine].confirm(key, now)
 
     def end(self, engine: str, key: int, now: float) -> None:
         """It is over, and not known to have ended well."""
+        if self.residences and (residence := self.residences.get(engine)) is not None:
+            residence.drop(key)
         self._caches[engine].end(key, now)
 
     def forget(self, engine: str) -> None:
         self._caches[engine].forget()
+        if engine in self.residences:
+            self.residences[engine].clear()
+
+    # What engines tell of their blocks
+
+    def follow(self, engine: Engine) -> None:
+        """From now on the engine's KV events decide wherever they tell of a prompt."""
+        self.residences[engine.name] = Residence(engine.block_tokens)
+
+    def unfollow(self, engine: str) -> None:
+        if self.residences.pop(engine, None) is not None and engine in self._caches:
+            self.versioned(engine).version += 1
+
+    def hear(self, engine: str, events: Iterable[BlockEvent], now: float) -> None:
+        """What an engine that is followed tells, in order."""
+        residence = self.residences.get(engine)
+        if residence is not None and residence.hear(events, now):
+            self.versioned(engine).version += 1
+
+    def lose(self, engine: str) -> None:
+        """Events were lost: what they told does not count any more."""
+        residence = self.residences.get(engine)
+        if residence is not None:
+            residence.clear()
+            self.versioned(engine).version += 1
 
     def delivered(self, engine: Engine, request: Request, grant: Grant, usage: Usage, now: float) -> None:
         """A request has ended well: its prompt is there now. Learn from what the engine reported of it."""
         model, key, cache = grant.model, request.key, self._caches[engine.name]
         blocks = request.blocks_of(model) if request.pool else request.blocks
+        if self.residences and (residence := self.residences.get(engine.name)) is not None:
+            residence.end(request, blocks, usage, now)
         tokens, cached, ruler = usage.prompt_tokens, usage.cached_tokens, None
         if tokens is not None and tokens >= _LEARN_FROM_TOKENS and blocks and request.prompts <= 1:
             size = request.prompt_bytes
@@ -233,6 +266,7 @@ class Index:
 
     def remove(self, engine: str) -> None:
         del self._caches[engine]
+        self.residences.pop(engine, None)
 
     def _bound(self, engine: Engine) -> None:
         cache = self._caches[engine.name]
@@ -243,6 +277,27 @@ class Index:
         known = self._bytes_per_token
         ratio = min((known[it] for it in engine.facts.models if it in known), default=DEFAULT_BYTES_PER_TOKEN)
         return max(1, int(tokens * ratio / self._block_bytes))
+
+
+def _seen(engine: Engine, prompt: Prompt, version: int, sight: Sight | None) -> Seen:
+    if sight is None:
+        return Seen(version, prompt.model, prompt.tokens, 0, 0, None)
+    resident = _floor(prompt, sight.resident, engine.block_tokens) if sight.resident else 0
+    known = resident
+    if sight.pending:
+        known = _floor(prompt, sight.resident + sight.pending, engine.block_tokens)
+    return Seen(version, prompt.model, prompt.tokens, resident, known - resident, sight.leaf, sight)
+
+
+def _overruled(seen: Seen, told: Told) -> Seen:
+    """What an engine's events tell of a prompt counts, up to where they know it. What is being computed there
+    still is; and what was believed beyond that is believed if all before it is there."""
+    sight, resident, known = seen.sight, told.tokens, seen.resident_tokens + seen.pending_tokens
+    if sight is not None and told.whole and told.depth < sight.resident + sight.pending + sight.ghost:
+        resident = max(resident, seen.resident_tokens)
+    seen.pending_tokens = max(0, known - resident) if seen.pending_tokens else 0
+    seen.resident_tokens = resident
+    return seen
 
 
 def _floor(prompt: Prompt, depth: int, block_tokens: int) -> int:
