@@ -29,6 +29,7 @@ from gateway.edge.cors import connection_kind, relay_kind
 from gateway.edge.dispatcher import Dispatcher
 from gateway.edge.explain import asked, explain
 from gateway.edge.intake import Intake
+from gateway.edge.kvfeeds import KvFeeds
 from gateway.edge.listener import Listener
 from gateway.edge.observation import Observation
 from gateway.edge.operating import operating_point
@@ -89,7 +90,9 @@ class Gateway:
         )
         self._dialects: dict[str, Dialect] = {}
         self._caps_told = CapLog(self._log)
+        self._kv_feeds = KvFeeds(scheduler.index, self.dispatcher.now, self._log)
         self.observation = Observation(
+            kv_feeds=self._kv_feeds,
             snapshot=self.dispatcher.snapshot,
             known_models=lambda: list(self._catalog.models),
             version=__version__,
@@ -117,6 +120,7 @@ class Gateway:
             await self._open_ports(loop)
         except BaseException:
             await self._prober.close()
+            await self._kv_feeds.close()
             raise
         self._flusher = asyncio.create_task(self._flush())
         self._reloader.start()
@@ -131,6 +135,7 @@ class Gateway:
         await self._relay.drain(self.grace_s)
         self._listener.close()
         await self._prober.close()
+        await self._kv_feeds.close()
         self._relay.close()
         self.dispatcher.close()
         self._flusher.cancel()
@@ -213,6 +218,7 @@ class Gateway:
         kept = {name for name, it in after.items() if name in before and before[name].url == it.url}
         for name in before.keys() - kept:
             self._prober.remove(name)
+            self._kv_feeds.remove(name)
             self._pools.put_away(name)
             self._dialects.pop(name, None)
         for name, it in after.items():
@@ -285,7 +291,10 @@ class Gateway:
             self._tell_health(engine, before)
         self._caps_told.tell(engine)
         if isinstance(event, Discovered):
+            self._kv_feeds.fit(self._targets[name], engine)
             self._catalog.refresh()
+        elif isinstance(event, Restarted):
+            self._kv_feeds.restarted(name)
         if name in self._probed:
             self._probed[name].set()
         if engine.cooling:

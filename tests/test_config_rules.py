@@ -298,8 +298,6 @@ def test_origins_are_exact_or_all(file: Path) -> None:
             "kind: foo",
             "unknown kind foo; one of auto, llamacpp, lmdeploy, ollama, openai, sglang, tgi, trtllm, vllm",
         ),
-        ("kv_events: auto", "only off is available in this release"),
-        ("kv_events: tcp://h:1", "only off is available in this release"),
         ("classes: [json]", "workload classes are not available in this release"),
     ],
 )
@@ -313,3 +311,41 @@ def test_settings_cannot_be_changed_once_read() -> None:
     config = from_args(["http://h:1"])
     with pytest.raises(ValueError, match="frozen"):
         config.listen = Address("h", 1)
+
+
+@pytest.mark.parametrize(
+    ("value", "read"),
+    [
+        ("off", "off"),
+        ("auto", "auto"),
+        ("tcp://h:5557", "tcp://h:5557"),
+        ("tcp://h:5557?replay=6000", "tcp://h:5557?replay=6000"),
+        ("tcp://h:5557?replay=off", "tcp://h:5557?replay=off"),
+        ("'tcp://[::1]:5557'", "tcp://[::1]:5557"),
+    ],
+)
+def test_where_kv_events_are_published(file: Path, value: str, read: str) -> None:
+    (engine,) = loaded(file, f"engines:\n- url: http://h:1\n  kv_events: {value}\n").engines
+    assert engine.kv_events == read
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "'on'",
+        "h:5557",
+        "http://h:5557",
+        "tcp://h",
+        "tcp://:5557",
+        "tcp://h:0",
+        "tcp://h:70000",
+        "tcp://h:1/x",
+        "tcp://h:1?replay=0",
+        "tcp://h:1?replay=65536",
+        "tcp://h:1?topic=kv",
+        "tcp://h:1?replay=1&replay=2",
+    ],
+)
+def test_where_kv_events_cannot_be_published(file: Path, value: str) -> None:
+    (found,) = problems(file, f"engines:\n- url: http://h:1\n  kv_events: {value}\n")
+    assert found.startswith(":3: engines[0].kv_events: use off, auto or tcp://host:port")

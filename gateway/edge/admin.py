@@ -32,6 +32,7 @@ PATHS = (
     "GET /api/state",
     "GET /api/requests?limit=",
     "GET /api/operating-point",
+    "GET /api/kv-events",
     "GET /api/marks",
     "GET /api/compare?mark=",
     "POST /api/mark",

@@ -1,6 +1,7 @@
 """Everything that is told of finished requests, and what the admin port shows of that."""
 
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from typing import TextIO
 
 from gateway.core.request import Record
@@ -8,6 +9,7 @@ from gateway.core.samples import Samples
 from gateway.core.snapshot import Snapshot
 from gateway.core.worked import Worked
 from gateway.edge.accesslog import AccessLog
+from gateway.edge.kvfeeds import KvFeeds
 from gateway.edge.marks import Marks
 from gateway.edge.metrics import Metrics
 from gateway.edge.records import RecentRecords
@@ -29,7 +31,9 @@ class Observation:
         since: str,
         access_log: TextIO,
         access_log_format: str,
+        kv_feeds: KvFeeds,
     ) -> None:
+        self._kv_feeds = kv_feeds
         self._degraded = degraded
         self.records = RecentRecords()
         self.worked = Worked()
@@ -58,7 +62,12 @@ class Observation:
 
     def views(self) -> Views:
         """What the admin port shows beside its own."""
-        return self.marks.views()
+        views = self.marks.views()
+        return replace(views, gets={"/api/kv-events": self._kv_feeds.shown, **views.gets})
 
     def _all_degraded(self) -> Mapping[str, bool | float]:
-        return {"access_log_lost": self.access.lost_lines > 0, **self._degraded()}
+        return {
+            "access_log_lost": self.access.lost_lines > 0,
+            "kv_events_lost": self._kv_feeds.are_degraded,
+            **self._degraded(),
+        }

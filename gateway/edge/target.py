@@ -28,6 +28,7 @@ class EngineTarget:
     api_key: str | None = field(default=None, repr=False)
     ca: str | None = None
     tls: ssl.SSLContext | None = None
+    kv_events: str = "off"
 
     def connects_like(self, other: "EngineTarget") -> bool:
         """Whether a connection to the one serves the other."""
@@ -58,6 +59,7 @@ def targets(
             api_key=it.api_key.get_secret_value() if it.api_key else None,
             ca=ca,
             tls=tls,
+            kv_events=it.kv_events,
         )
     return out
 
