@@ -12,7 +12,7 @@ from gateway.core.lengths import Lengths, Ruler
 from gateway.core.matches import EngineCache, Sight, Versioned
 from gateway.core.prefix import SEAM, PooledCache
 from gateway.core.request import Grant, Request, Usage
-from gateway.core.residence import Residence, Told
+from gateway.core.residence import Residence
 from gateway.core.slotcache import SlotCache
 
 DEFAULT_BYTES_PER_TOKEN = 4.0
@@ -122,11 +122,17 @@ class Index:
         (vLLM `v1/core/kv_cache_manager.py`; llama.cpp likewise).
         """
         sight = self._caches[engine.name].sight(prompt.blocks)
+        if sight is None:
+            seen = Seen(version, prompt.model, prompt.tokens, 0, 0, None)
+        else:
+            known = resident = _floor(prompt, sight.resident, engine.block_tokens) if sight.resident else 0
+            if sight.pending:
+                known = _floor(prompt, sight.resident + sight.pending, engine.block_tokens)
+            pending = known - resident
+            seen = Seen(version, prompt.model, prompt.tokens, resident, pending, sight.leaf, sight)
         if self.residences and (residence := self.residences.get(engine.name)) is not None:
-            told = residence.told(prompt.blocks, prompt.ruler, prompt.tokens)
-            if told is not None:
-                return _overruled(_seen(engine, prompt, version, sight), told)
-        return _seen(engine, prompt, version, sight)
+            _overrule(seen, prompt, residence)
+        return seen
 
     def unshared_tokens(self, engine: str, request: Request, model: str) -> int:
         """How much of a prompt that lies in a slot no other slot of the engine holds as well."""
@@ -181,6 +187,12 @@ class Index:
         """What an engine that is followed tells, in order."""
         residence = self.residences.get(engine)
         if residence is not None and residence.hear(events, now):
+            self.versioned(engine).version += 1
+
+    def place(self, engine: str, now: float) -> None:
+        """Now and then: find the blocks of requests that have ended."""
+        residence = self.residences.get(engine)
+        if residence is not None and residence.place(now):
             self.versioned(engine).version += 1
 
     def lose(self, engine: str) -> None:
@@ -279,25 +291,20 @@ class Index:
         return max(1, int(tokens * ratio / self._block_bytes))
 
 
-def _seen(engine: Engine, prompt: Prompt, version: int, sight: Sight | None) -> Seen:
-    if sight is None:
-        return Seen(version, prompt.model, prompt.tokens, 0, 0, None)
-    resident = _floor(prompt, sight.resident, engine.block_tokens) if sight.resident else 0
-    known = resident
-    if sight.pending:
-        known = _floor(prompt, sight.resident + sight.pending, engine.block_tokens)
-    return Seen(version, prompt.model, prompt.tokens, resident, known - resident, sight.leaf, sight)
-
-
-def _overruled(seen: Seen, told: Told) -> Seen:
+def _overrule(seen: Seen, prompt: Prompt, residence: Residence) -> None:
     """What an engine's events tell of a prompt counts, up to where they know it. What is being computed there
     still is; and what was believed beyond that is believed if all before it is there."""
-    sight, resident, known = seen.sight, told.tokens, seen.resident_tokens + seen.pending_tokens
-    if sight is not None and told.whole and told.depth < sight.resident + sight.pending + sight.ghost:
-        resident = max(resident, seen.resident_tokens)
-    seen.pending_tokens = max(0, known - resident) if seen.pending_tokens else 0
-    seen.resident_tokens = resident
-    return seen
+    sight = seen.sight
+    depth = 0 if sight is None else sight.resident + sight.pending + sight.ghost
+    told = residence.told(prompt.blocks, prompt.ruler, prompt.tokens, depth)
+    if told is None:
+        return
+    tokens, known = told.tokens, seen.resident_tokens + seen.pending_tokens
+    if told.whole and told.depth < depth and seen.resident_tokens > tokens:
+        tokens = seen.resident_tokens
+    if seen.pending_tokens:
+        seen.pending_tokens = known - tokens if known > tokens else 0
+    seen.resident_tokens = tokens
 
 
 def _floor(prompt: Prompt, depth: int, block_tokens: int) -> int:

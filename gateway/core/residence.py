@@ -76,12 +76,12 @@ class Residence:
         """Requests whose blocks were found, and whose were not."""
         self._began: dict[int, float] = {}
         self._ended: list[_Ended] = []
+        self._late: list[_Ended] = []
         self._chains: dict[int, _Chain] = {}
         self._marks: dict[int, _Chain] = {}
         self._forks: dict[int, int] = {}
         self._prompt_error = self._answer_error = 0.0
         self._blocks = 0
-        self._heard_s: float | None = None
         self._waits_since: float | None = None
 
     # What happens
@@ -106,21 +106,37 @@ class Residence:
             self._waits_since = now
 
     def hear(self, events: Iterable[BlockEvent], now: float) -> bool:
-        """Whether what `told` says may be different now."""
-        self._heard_s, self._waits_since = now, None
+        """Whether what `told` says may be different now. Minus infinity: of what was before all requests."""
+        self._waits_since = None
         # Before what comes may go on where theirs ended.
-        changed = self.place(now)
+        changed = self._place()
         for event in events:
             changed |= self.held.hear(event, now)
         return self.place(now) or changed
 
     def place(self, now: float) -> bool:
-        """Look for the blocks of requests that have ended. Whether some were found."""
+        """Look for the blocks of requests that have ended, also of those that were looked for before. Whether
+        some were found."""
+        changed = self._place()
+        if self._late:
+            placed, late = self.placed, self._late
+            self._late = [it for it in late if not self._is_placed(it) and not self._is_given_up(it, now)]
+            changed |= self.placed != placed
+        return changed
+
+    def _place(self) -> bool:
+        """Of those that were not looked for before. Whether some were found."""
         if not self._ended:
             return False
-        placed, waiting = self.placed, self._ended
-        self._ended = [it for it in waiting if not self._is_placed(it, now)]
+        placed, ended = self.placed, self._ended
+        self._ended = []
+        self._late += [it for it in ended if not self._is_placed(it)]
         return self.placed != placed
+
+    def _is_given_up(self, it: _Ended, now: float) -> bool:
+        is_over = now - it.ended_s >= LATE_S
+        self.unplaced += is_over
+        return is_over
 
     def is_silent(self, now: float) -> bool:
         """Whether requests have long ended that must have stored blocks, and no event came."""
@@ -130,6 +146,7 @@ class Residence:
         """Events were lost, or the engine restarted: what it holds is not known any more."""
         self.held.clear()
         self._ended.clear()
+        self._late.clear()
         self._chains.clear()
         self._marks.clear()
         self._forks.clear()
@@ -138,9 +155,14 @@ class Residence:
 
     # What is known
 
-    def told(self, blocks: Sequence[int], ruler: Ruler, prompt_tokens: int) -> Told | None:
-        """How much of a prompt is there; None if nothing of it was met before."""
-        depth, chain = self._deepest(blocks)
+    def told(
+        self, blocks: Sequence[int], ruler: Ruler, prompt_tokens: int, likely_depth: int = 0
+    ) -> Told | None:
+        """How much of a prompt is there; None if nothing of it was met before. `likely_depth`: so many of its
+        blocks are known elsewhere."""
+        if self._ended:
+            self._place()
+        depth, chain = self._deepest(blocks, likely_depth)
         if chain is None:
             return None
         hashes, unit = chain.hashes, self.block_tokens
@@ -152,12 +174,19 @@ class Residence:
         present = bisect_left(range(1, reach), True, key=lambda number: hashes[number - 1] not in held)
         return Told(present * unit, depth, False)
 
-    def _deepest(self, blocks: Sequence[int]) -> tuple[int, _Chain | None]:
+    def _deepest(self, blocks: Sequence[int], likely: int = 0) -> tuple[int, _Chain | None]:
         """How many of `blocks` a prompt began with that is known, and its chain."""
         marks, strides = self._marks, len(blocks) // STRIDE
         if not strides or blocks[STRIDE - 1] not in marks:
             return 0, None
-        low, high = 1, strides
+        low, high, at = 1, strides, likely // STRIDE
+        if at > 1:
+            if blocks[at * STRIDE - 1] not in marks:
+                high = at - 1
+            else:
+                low = at
+                if at < high and blocks[(at + 1) * STRIDE - 1] not in marks:
+                    high = at
         while low < high:
             middle = (low + high + 1) >> 1
             if blocks[middle * STRIDE - 1] in marks:
@@ -186,8 +215,8 @@ class Residence:
 
     # Whose blocks these are
 
-    def _is_placed(self, it: _Ended, now: float) -> bool:
-        """Whether no more is to be done for it."""
+    def _is_placed(self, it: _Ended) -> bool:
+        """Whether its blocks were found, or there are none."""
         depth, chain = self._deepest(it.blocks)
         unit = self.block_tokens
         start, end = it.cached_tokens // unit, it.computed_tokens // unit
@@ -196,10 +225,7 @@ class Residence:
             return True
         hashes = self._path(it, start, end, chain)
         if hashes is None:
-            if now - it.ended_s < LATE_S:
-                return False
-            self.unplaced += 1
-            return True
+            return False
         self.placed += 1
         if chain is not None:
             self._learn_reach(it, depth, chain, hashes)

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from msgspec import Struct
 
@@ -27,8 +28,14 @@ class Endpoints(Struct, frozen=True):
     replay: str | None
 
 
+class Hear(Protocol):
+    """Gets events in order. `is_history`: they are from before the gateway followed the engine."""
+
+    def __call__(self, events: Sequence[BlockEvent], *, is_history: bool) -> None: ...
+
+
 class KvFeed:
-    """From its making to `close`. `hear` gets events in order, `lose` says that what they told does not hold.
+    """From its making to `close`. `lose` says that what events told does not hold.
 
     `block_tokens`: tokens in a block of the engine's.
     """
@@ -40,7 +47,7 @@ class KvFeed:
         block_tokens: int,
         *,
         context: Context,
-        hear: Callable[[Sequence[BlockEvent]], None],
+        hear: Hear,
         lose: Callable[[], None],
         clock: Callable[[], float],
         log: logging.Logger,
@@ -61,6 +68,7 @@ class KvFeed:
         self._sent_s = float("-inf")
         self._lost_s: float | None = None
         self._asked_s = 0.0
+        self._is_history = False
         self._replay: KvSocket | None = None
         self._events = KvSocket(context, SUBSCRIBER, endpoints.events, self._came, clock)
         self.restarted()
@@ -80,13 +88,16 @@ class KvFeed:
 
     def restarted(self) -> None:
         """The engine is another process, or nothing is known of it yet: all that it has told is asked for."""
-        self._do(self._order.begin())
+        orders = self._order.begin()
+        self._is_history = orders.ask
+        self._do(orders)
 
     def tick(self, *, is_silent: bool) -> None:
         """Now and then. `is_silent`: events must have come, and did not."""
         if self._order.asks and self._clock() - self._asked_s >= ANSWER_S:
             self._end_replay()
             self._log.info("engine %s: %s gives no earlier KV events", self._name, self.endpoints.replay)
+            self._is_history = False
             self._do(self._order.answered(well=False))
         if is_silent:
             if not self.is_silent:
@@ -106,6 +117,7 @@ class KvFeed:
         """`[empty, topic, number, batch]`, from older engines without the topic; the last number is -1."""
         if len(frames) > 1 and frames[-2] == _END:
             self._end_replay()
+            self._is_history = False
             self._do(self._order.answered())
             return
         batch = self._numbered(frames)
@@ -135,7 +147,7 @@ class KvFeed:
                 self._lose()
                 self._tell_loss()
             else:
-                self._hear(it.events)
+                self._hear(it.events, is_history=self._is_history)
         if orders.ask:
             self._ask()
 

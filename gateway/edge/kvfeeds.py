@@ -3,17 +3,19 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from urllib.parse import parse_qs, urlsplit
 
 from gateway.core.engine import Engine
+from gateway.core.events import BlockEvent
 from gateway.core.index import Index
 from gateway.edge.kvfeed import Endpoints, KvFeed
 from gateway.edge.kvsocket import Context
 from gateway.edge.target import EngineTarget
 
-_TICK_S = 0.2
+_TICK_S = 0.05
 _DEFAULT_PORT = 5557
 _PUBLISH = frozenset({"vllm", "sglang"})
 
@@ -102,18 +104,23 @@ class KvFeeds:
             endpoints,
             block_tokens,
             context=self._context,
-            hear=lambda events: self._index.hear(name, events, self._clock()),
+            hear=partial(self._hear, name),
             lose=partial(self._index.lose, name),
             clock=self._clock,
             log=self._log,
         )
         self._log.info("engine %s: following KV events at %s", name, endpoints.events)
 
+    def _hear(self, name: str, events: Sequence[BlockEvent], *, is_history: bool) -> None:
+        self._index.hear(name, events, -math.inf if is_history else self._clock())
+
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(_TICK_S)
-            for name, feed in list(self._feeds.items()):
-                feed.tick(is_silent=self._index.residences[name].is_silent(self._clock()))
+            now = self._clock()
+            for name, feed in self._feeds.items():
+                self._index.place(name, now)
+                feed.tick(is_silent=self._index.residences[name].is_silent(now))
 
 
 def endpoints_of(target: EngineTarget, kind: str) -> Endpoints | None:

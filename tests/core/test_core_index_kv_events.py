@@ -133,6 +133,23 @@ def test_a_match_is_another_one_once_events_change_it() -> None:
     assert index.version("a") > before
 
 
+def test_a_request_whose_blocks_are_found_later_makes_another_match() -> None:
+    a = blocks_of_64()
+    index = index_of(a)
+    index.place("a", 0.0)
+    first = request(1, text(512, "x"))
+    index.begin("a", first, "m", 0.0)
+    index.hear("a", [Stored(HASHES)], 1.0)
+    index.delivered(a, first, grant_of(first), usage(513), 2.0)
+    before = index.version("a")
+
+    index.place("a", 2.0)
+    index.place("b", 2.0)
+
+    assert index.version("a") > before
+    assert index.residences["a"].placed == 1
+
+
 def test_lost_events_decide_nothing() -> None:
     a = blocks_of_64()
     index = index_of(a)

@@ -1,3 +1,5 @@
+import math
+
 import pytest
 from core_chains import blocks
 from core_values import NOTHING, usage
@@ -68,6 +70,37 @@ def test_a_prompt_is_known_by_as_much_as_it_shares() -> None:
     assert told(it, "abcxyz") == (16, 3, True)
     assert told(it, "abcdexyz") == (32, 5, True)
     assert told(it, "axyz") is None
+
+
+def test_a_request_that_has_just_ended_is_known_at_once() -> None:
+    it = Residence(BLOCK)
+    it.begin(1, 0.0)
+    hear(it, 1.0, Stored([1, 2]))
+    end(it, 1, "abcd", 33, 0, 1, 2.0)
+
+    assert told(it, "abcdef") == (32, 4, True)
+
+
+def test_what_was_before_all_requests_is_none_of_theirs() -> None:
+    it = Residence(BLOCK)
+    it.begin(1, 0.0)
+    hear(it, -math.inf, Stored([1, 2]), Stored([11, 12]))
+    hear(it, 1.0, Stored([3], 2))
+    end(it, 1, "abcdef", 49, 32, 1, 2.0)
+
+    assert told(it, "abcdef") == (48, 6, True)
+    assert it.held.unclaimed[0].hashes == [11, 12]
+
+
+@pytest.mark.parametrize("likely_depth", range(13))
+@pytest.mark.parametrize("path", ["abcdefgh", "abcdefghijkl", "abcdefxyzxyz", "abcdxyzxyzxy", "xyzxyzxyzxyz"])
+def test_what_is_known_elsewhere_only_shortens_the_search(path: str, likely_depth: int) -> None:
+    it = Residence(BLOCK)
+    ran(it, 1, "abcdefgh", 65, [1, 2, 3, 4])
+
+    found = it.told(blocks(path), ruler(path), 1000, min(likely_depth, len(path)))
+
+    assert found == it.told(blocks(path), ruler(path), 1000)
 
 
 def test_the_last_token_of_a_prompt_is_always_computed() -> None:
