@@ -55,20 +55,20 @@ class Order:
         if self.asks:
             self._kept.append(batch)
             return Orders()
-        orders = Orders(use=[])
+        orders = Orders()
         self._take(batch, orders)
         return orders
 
     def replayed(self, batch: Numbered) -> Orders:
         """One of those that were asked for."""
-        orders = Orders(use=[])
+        orders = Orders()
         if self.asks and batch.number >= self.expected:
             self._use(batch, orders)
         return orders
 
     def answered(self, *, well: bool = True) -> Orders:
         """What was asked for has come to its end, or, not `well`, nobody answers."""
-        orders = Orders(use=[])
+        orders = Orders()
         if not self.asks:
             return orders
         self.asks, self.can_ask = False, self.can_ask and well
