@@ -6,6 +6,7 @@ tokens) and with which it ended (prompt and completion), and mostly just one run
 while the request ran. From then on a prompt with the same first bytes has the same first blocks.
 """
 
+import math
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
@@ -82,6 +83,7 @@ class Residence:
         self._forks: dict[int, int] = {}
         self._prompt_error = self._answer_error = 0.0
         self._blocks = 0
+        self._heard_s = -math.inf
         self._waits_since: float | None = None
 
     # What happens
@@ -102,12 +104,14 @@ class Residence:
         # The last token of an answer is told and not computed any more.
         computed = prompt + max(usage.completion_tokens or 0, 1) - 1
         self._ended.append(_Ended(blocks, began_s, now, prompt, cached, computed))
-        if self._waits_since is None and prompt - cached > self.block_tokens:
+        has_stored = prompt - cached > self.block_tokens
+        if has_stored and self._heard_s < began_s and self._waits_since is None:
             self._waits_since = now
 
     def hear(self, events: Iterable[BlockEvent], now: float) -> bool:
         """Whether what `told` says may be different now. Minus infinity: of what was before all requests."""
         self._waits_since = None
+        self._heard_s = max(self._heard_s, now)
         # Before what comes may go on where theirs ended.
         changed = self._place()
         for event in events:

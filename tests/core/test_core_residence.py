@@ -381,6 +381,15 @@ def test_an_engine_is_silent_if_requests_end_and_no_event_comes() -> None:
     assert not it.is_silent(100.0)
 
 
+def test_an_engine_that_told_of_the_last_request_is_idle_and_not_silent() -> None:
+    it = Residence(BLOCK)
+    it.begin(1, 0.0)
+    hear(it, 1.0, Stored([1, 2]))
+    end(it, 1, "abcd", 33, 0, 1, 2.0)
+
+    assert not it.is_silent(100.0)
+
+
 def test_a_request_that_stored_nothing_shows_no_silence() -> None:
     it = Residence(BLOCK)
     it.begin(1, 0.0)
