@@ -1,5 +1,6 @@
 """Which KV blocks an engine says that it holds, and how they came there."""
 
+import math
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
@@ -17,7 +18,8 @@ _UNKNOWN = -1
 class Run(Struct, eq=False, gc=False):
     """Blocks that an engine computed one after the other: the first of them is number `start` of its chain
     (counted from 0; below that where it is not known) and follows `parent`. It had `sizes` blocks once it had
-    grown at `grown_s`. `claimed`: the request is known, and what comes after its last block is another's."""
+    grown at `grown_s`. `claimed`: its request is known or will never be, so what comes after it is another's.
+    """
 
     start: int
     parent: int | None
@@ -56,7 +58,8 @@ class Held:
         return block in self._runs
 
     def hear(self, event: BlockEvent, now: float) -> bool:
-        """Whether a block went of which it is known whose it was."""
+        """Whether a block went of which it is known whose it was. `now` is minus infinity for what was before
+        all requests."""
         if isinstance(event, Stored):
             self._store(event.hashes, event.parent, now)
             return False
@@ -135,7 +138,8 @@ class Held:
             if above is not None and above.start != _UNKNOWN:
                 start = above.start + above.hashes.index(parent) + 1
         run = Run(start, parent, list(hashes), [now], [len(hashes)])
-        if start == _UNKNOWN:
+        if start == _UNKNOWN or now == -math.inf:
+            run.claimed = True
             return run
         self.unclaimed.append(run)
         if len(self.unclaimed) > MAX_RUNS:
