@@ -6,6 +6,7 @@ from typing import Any
 from msgspec import Struct
 
 from gateway.core.engine import Engine, Health
+from gateway.core.facts import Billing
 from gateway.wire.body import shown
 from gateway.wire.errors import BadRequest
 
@@ -81,6 +82,12 @@ class Catalog:
             if known.real in self._served and len(self._resolved) < _REMEMBERED:
                 self._resolved[asked] = known
         return known
+
+    def billing(self, api: str, models: tuple[str, ...]) -> Billing:
+        """What becomes of Claude Code's billing line on every engine that might answer."""
+        here = [it.facts for it in self._engines.values() if not set(models).isdisjoint(it.facts.models)]
+        fates = [it.billing if api == "messages" else it.billing_elsewhere for it in here]
+        return min(fates, default=Billing.KEPT)
 
     def _resolve(self, asked: str) -> Resolved:
         if not asked:

@@ -14,11 +14,12 @@ from gateway.core.request import PRIORITY_NAMES, Member, Request
 from gateway.core.splice import replace_value
 from gateway.edge.auth import ANYBODY, Key
 from gateway.edge.catalog import Catalog, Resolved
-from gateway.wire import http1, opaque
+from gateway.wire import billing, http1, opaque
 from gateway.wire.body import compact, parse_object, shown
 from gateway.wire.errors import BadRequest
 from gateway.wire.openai import Ask, read
 from gateway.wire.paths import Target
+from gateway.wire.recognition import READ_APIS, api_of
 
 _MAX_WAIT_HEADER = b"x-gateway-max-wait-ms"
 
@@ -131,21 +132,13 @@ class Intake:
         request = self._request(ask, resolved, envelope, len(body))
         return Taken(request, call, resolved.alias, content_type if is_opaque else b"")
 
-    def dry_run(self, body: bytes) -> Request:
-        """A chat or completions body as a request that is never sent. Raises `BadRequest`, also for bodies of
-        APIs whose prompts are not read yet: figures for half a prompt would be wrong."""
-        data = parse_object(body)
-        for field in ("system", "input", "instructions"):
-            if field in data:
-                raise BadRequest(
-                    f"A body with {field!r} is of an API whose prompts are not routed by prefix yet; "
-                    "send one of chat completions or completions.",
-                    param=field,
-                )
-        ask = read("chat", body)
-        api = "chat" if ask.canonical else "completions"
-        if api == "completions":
-            ask = read(api, body)
+    def dry_run(self, body: bytes, api: str = "") -> Request:
+        """A body of `api`, one of `READ_APIS` or empty, as a request that is never sent. Without an `api` the
+        body's fields tell. Raises `BadRequest`."""
+        if api and api not in READ_APIS:
+            raise BadRequest(f"'api' must be one of {', '.join(READ_APIS)}, not {shown(api)}.", param="api")
+        api = api or api_of(parse_object(body))
+        ask = read(api, body)
         resolved = self._catalog.resolve(ask.model)
         envelope = Envelope(
             epoch=None,
@@ -164,12 +157,16 @@ class Intake:
 
     def _request(self, ask: Ask, resolved: Resolved, envelope: Envelope, body_bytes: int) -> Request:
         number = next(self._numbers)
-        salt, canonical = ask.salt, ask.canonical
+        salt, canonical, prompt_bytes = ask.salt, ask.canonical, ask.prompt_bytes
+        if billing.has_billing(canonical):
+            fate = self._catalog.billing(envelope.api, resolved.models)
+            canonical = billing.as_rendered(canonical, fate)
+            prompt_bytes += len(canonical) - len(ask.canonical)
         pool = tuple([Member(it, chain(canonical, it, salt)) for it in resolved.pool])
         # By name these 16 would take 0.7 us more, 15 would not: msgspec keeps so many names at hand.
         return Request(
             number, envelope.request_id or f"{self._id_prefix}{number:08x}", envelope.api, resolved.real,
-            pool[0].blocks if pool else chain(canonical, resolved.real, salt), ask.prompt_bytes, body_bytes,
+            pool[0].blocks if pool else chain(canonical, resolved.real, salt), prompt_bytes, body_bytes,
             ask.width, envelope.priority,
             envelope.session or (session_of({}, ask.session) if ask.session else 0),
             envelope.max_wait_s, ask.prompts, ask.stream, ask.token_ids, ask.workload, pool,

@@ -1,21 +1,18 @@
 """Asking every engine, again and again, whether it lives, what it is and how much it runs.
 
-The only user of aiohttp's client here. One task for each engine; what is learned goes out as events, in
-order, through one synchronous callback.
+One task for each engine; what is learned goes out as events, in order, through one synchronous callback.
 """
 
 import asyncio
 import contextlib
 import logging
-import ssl
 from collections.abc import Callable, Mapping, Sequence
-
-import aiohttp
 
 from gateway.core.engine import Facts, LoadReport, Probe
 from gateway.core.events import Discovered, EngineEvent, Probed, ProberHint, Reported, Restarted
+from gateway.edge.asker import Asker, NoTls
+from gateway.edge.rendering import learn_billing
 from gateway.edge.target import EngineTarget, base_url, settle
-from gateway.edge.tls import trouble
 from gateway.engines.base import Answer, Dialect
 from gateway.engines.reading import MODELS_PATH
 from gateway.engines.registry import DIALECTS, IDENTIFY_PATHS, identify, read_first_answer, refusal
@@ -30,7 +27,6 @@ it would leave an assumed cap in front of a real one."""
 _MIN_GAP_S = 0.05
 # A server may answer 5xx to a path it does not know, for ever: then what there is has to do.
 _DISCOVERY_ATTEMPTS = 3
-_MAX_ANSWER_BYTES = 8 << 20
 
 OnEvent = Callable[[str, EngineEvent], ProberHint]
 
@@ -56,7 +52,7 @@ class Prober:
         for target in targets:
             if target.kind != "auto" and target.kind not in DIALECTS:
                 raise ValueError(f"engine {target.name}: {refusal(target.kind)}")
-        self._client = _Client(timeout_s)
+        self._client = Asker(timeout_s)
         self._on_event = on_event
         self._clock = clock
         self._log = log
@@ -106,67 +102,13 @@ class Prober:
         self._tasks[name] = asyncio.create_task(self._watches[name].run(), name=f"prober {name}")
 
 
-class _NoTls(Exception):
-    """There is somebody, but no TLS connection, for the reason that this says."""
-
-
-class _Client:
-    """GET only: no proxies from the environment, no cookies, no redirects that take a key along."""
-
-    def __init__(self, timeout_s: float) -> None:
-        self._timeout = aiohttp.ClientTimeout(total=timeout_s)
-        self._session: aiohttp.ClientSession | None = None
-
-    async def open(self) -> None:
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            timeout=self._timeout,
-            trust_env=False,
-        )
-
-    async def close(self) -> None:
-        if self._session is not None:
-            await self._session.close()
-
-    async def get(
-        self,
-        url: str,
-        headers: Mapping[str, str],
-        timeout_s: float | None = None,
-        tls: ssl.SSLContext | None = None,
-    ) -> Answer | Probe:
-        """The answer, whatever its status, or what the lack of one means. Raises `_NoTls`."""
-        assert self._session is not None, "start() comes first"
-        timeout = aiohttp.ClientTimeout(total=timeout_s) if timeout_s else self._timeout
-        try:
-            async with self._session.get(
-                url, headers=headers, allow_redirects=False, timeout=timeout, ssl=tls or True
-            ) as response:
-                body = bytearray()
-                async for chunk in response.content.iter_chunked(1 << 16):
-                    body += chunk
-                    if len(body) > _MAX_ANSWER_BYTES:
-                        return Probe.ERROR
-                lowered = {name.lower(): value for name, value in response.headers.items()}
-                return Answer(status=response.status, headers=lowered, body=bytes(body))
-        except TimeoutError:
-            return Probe.SLOW
-        except aiohttp.ClientSSLError as error:
-            raise _NoTls(trouble(error.__cause__)) from None
-        except aiohttp.ClientConnectorError:
-            return Probe.REFUSED
-        except (aiohttp.ClientError, OSError):
-            return Probe.ERROR
-
-
 class _Watch:
     """One engine's task and what it remembers between probes."""
 
     def __init__(
         self,
         target: EngineTarget,
-        client: _Client,
+        client: Asker,
         on_event: OnEvent,
         clock: Callable[[], float],
         log: logging.Logger,
@@ -286,7 +228,7 @@ class _Watch:
         if gaps and (MODELS_PATH in gaps or self._attempts < _DISCOVERY_ATTEMPTS):
             self._probed(next(iter(gaps.values())))
             return
-        self._discovered(dialect.read_facts(answers), gaps)
+        self._discovered(await learn_billing(dialect.read_facts(answers), self._post), gaps)
         self._dialect = dialect
         if dialect.health_path in answers:
             self._identity = dialect.read_identity(answers[dialect.health_path])
@@ -342,15 +284,20 @@ class _Watch:
         self._has_load = answer.status not in (404, 501) or self._last_report is not None
         return dialect.read_load(answer, asked_at)
 
-    async def _get(self, path: str, timeout_s: float | None = None) -> Answer | Probe:
+    async def _get(
+        self, path: str, timeout_s: float | None = None, body: bytes | None = None
+    ) -> Answer | Probe:
         self._why = ""
         key = self._target.api_key
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         try:
-            return await self._client.get(self._base + path, headers, timeout_s, self._target.tls)
-        except _NoTls as error:
+            return await self._client.ask(self._base + path, headers, timeout_s, self._target.tls, body)
+        except NoTls as error:
             self._why = str(error)
             return Probe.REFUSED
+
+    async def _post(self, path: str, body: bytes) -> Answer | Probe:
+        return await self._get(path, body=body)
 
     def _discovered(self, facts: Facts, gaps: Mapping[str, Probe]) -> None:
         self._detected = facts

@@ -1,28 +1,36 @@
-"""The OpenAI APIs: what routing needs from a body.
+"""What routing needs from a body, and the canonical prompts of chats and completions.
 
-The canonical prompt follows the order in which chat templates render: system messages, tools, then the
-other messages, each as role, text, tool calls. Fields that never reach a prompt (ids, sampling) are left
-out; unknown fields of a message are kept, since a template may show them. It only has to be equal for
-equal prompts and different for different ones, and append-only from turn to turn.
+Unknown fields of a chat's message are kept in its prompt, since a template may show them.
 """
 
 from array import array
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-import xxhash
 from msgspec import Struct
 
+from gateway.wire import anthropic, responses
 from gateway.wire.body import compact, model_of, parse_object
 from gateway.wire.errors import BadRequest
+from gateway.wire.prompt import (
+    CALL,
+    FIELD,
+    HEAD_FIELDS,
+    MESSAGE,
+    SYSTEM_ROLES,
+    TOOLS,
+    call,
+    part,
+    seen,
+    tools_text,
+    utf8,
+)
 from gateway.wire.workload import CHAT, FIELDS, LONG_BYTES, OTHER, by_fields, by_prompt
 
-_MESSAGE, _FIELD, _TOOLS, _CALL = "\x1e", "\x1f", "\x1dtools", "\x1dcall"
-_SYSTEM_ROLES = ("system", "developer")
 _NO_PROMPT_FIELDS = frozenset(("role", "content", "tool_calls", "tool_call_id", "id", "function_call"))
-_HEAD_FIELDS = ("chat_template_kwargs", "reasoning_effort", "documents", "chat_template")
-_RENDERED_FIELDS = frozenset((*_HEAD_FIELDS, "tools", "functions"))
+_RENDERED_FIELDS = frozenset((*HEAD_FIELDS, "tools", "functions"))
 _OPTION_FIELDS = FIELDS | {"stream_options", "cache_salt", "n", "prompt_cache_key", "metadata"}
+_CALL_FIELDS = ["name", "arguments"]
 _MAX_WIDTH = 100_000
 
 
@@ -95,26 +103,26 @@ def chat_canonical(data: Mapping[str, Any]) -> bytes:
     messages, tools = data.get("messages"), None
     parts: list[str] = []
     if not _RENDERED_FIELDS.isdisjoint(data):
-        parts += [f"{_FIELD}{it}{compact(data[it])}" for it in _HEAD_FIELDS if data.get(it) is not None]
+        parts += [f"{FIELD}{it}{compact(data[it])}" for it in HEAD_FIELDS if data.get(it) is not None]
         tools = data.get("tools") or data.get("functions")
     for item in messages if isinstance(messages, list) else ():
-        if tools and (item.get("role") if isinstance(item, dict) else None) not in _SYSTEM_ROLES:
-            parts += (_TOOLS, compact(tools))
+        if tools and (item.get("role") if isinstance(item, dict) else None) not in SYSTEM_ROLES:
+            parts += (TOOLS, tools_text(tools))
             tools = None
         _message(item, parts)
     if tools:
-        parts += (_TOOLS, compact(tools))
-    return _utf8("".join(parts))
+        parts += (TOOLS, tools_text(tools))
+    return utf8("".join(parts))
 
 
 def _message(item: Any, parts: list[str]) -> None:
     if not isinstance(item, dict):
-        parts += (_MESSAGE, compact(item))
+        parts += (MESSAGE, compact(item))
         return
     content, role = item.get("content"), item.get("role", "")
     if not isinstance(content, str):
         content = "" if content is None else _content(content)
-    parts += (_MESSAGE, role if isinstance(role, str) else str(role), _FIELD, content)
+    parts += (MESSAGE, role if isinstance(role, str) else str(role), FIELD, content)
     if len(item) > ("role" in item) + ("content" in item):
         _extras(item, parts)
 
@@ -122,31 +130,42 @@ def _message(item: Any, parts: list[str]) -> None:
 def _content(content: Any) -> str:
     if not isinstance(content, list):
         return compact(content)
-    return "\n".join(map(_part, content))
-
-
-def _part(part: Any) -> str:
-    if isinstance(part, str):
-        return part
-    if isinstance(part, dict):
-        text = part.get("text")
-        if isinstance(text, str):
-            return text
-    # Images, audio and kinds not known yet: their digest stands for them.
-    return f"{_FIELD}{xxhash.xxh3_64_hexdigest(_utf8(compact(part)))}"
+    return "\n".join(map(part, content))
 
 
 def _extras(item: Mapping[str, Any], parts: list[str]) -> None:
-    for field, value in item.items():
-        if field not in _NO_PROMPT_FIELDS and value is not None:
-            parts += (_FIELD, field, value if isinstance(value, str) else compact(value))
+    if not _NO_PROMPT_FIELDS.issuperset(item):
+        for field in sorted(item.keys() - _NO_PROMPT_FIELDS):
+            value = item[field]
+            if value is not None:
+                parts += (FIELD, field, value if isinstance(value, str) else compact(value))
     calls = item.get("tool_calls")
     if isinstance(calls, list):
-        for call in calls:
-            function = call.get("function", call) if isinstance(call, dict) else call
-            parts += (_CALL, compact(function))
+        for it in calls:
+            function = it.get("function", it) if isinstance(it, dict) else it
+            is_plain = type(function) is dict and [*function] == _CALL_FIELDS
+            parts += (CALL, compact(function) if is_plain else _call(function))
     if item.get("function_call") is not None:
-        parts += (_CALL, compact(item["function_call"]))
+        parts += (CALL, _call(item["function_call"]))
+
+
+def _call(function: Any) -> str:
+    if not isinstance(function, dict):
+        return compact(function)
+    if "name" in function:
+        return call(function["name"], function.get("arguments"))
+    # A custom tool's, or one not known yet.
+    return compact(seen(function))
+
+
+def _messages(data: Mapping[str, Any]) -> _Prompt:
+    canonical = anthropic.canonical(data)
+    return canonical, len(canonical), 1, False
+
+
+def _responses(data: Mapping[str, Any]) -> _Prompt:
+    canonical = responses.canonical(data)
+    return canonical, len(canonical), 1, False
 
 
 def _completion(data: Mapping[str, Any]) -> _Prompt:
@@ -158,7 +177,7 @@ def _completion(data: Mapping[str, Any]) -> _Prompt:
 
 def _one(prompt: Any) -> _Prompt:
     if isinstance(prompt, str):
-        text = _utf8(prompt)
+        text = utf8(prompt)
         return text, len(text), 1, False
     if isinstance(prompt, list) and _is_ids(prompt):
         try:
@@ -167,7 +186,7 @@ def _one(prompt: Any) -> _Prompt:
             packed = b""
         return packed, len(packed), 1, True
     # llama.cpp takes ids and text mixed in one prompt, and objects with a prompt and its images.
-    text = _utf8(compact(prompt)) if prompt else b""
+    text = utf8(compact(prompt)) if prompt else b""
     return text, len(text), 1, False
 
 
@@ -212,15 +231,13 @@ def _session(data: Mapping[str, Any]) -> str:
     return ""
 
 
-def _utf8(text: str) -> bytes:
-    return text.encode("utf-8", "surrogatepass")
-
-
 _READERS: dict[str, Callable[[Mapping[str, Any]], _Prompt]] = {
     "chat": _chat,
     "completions": _completion,
     "embeddings": _embedding,
     "rerank": _documents,
     "score": _documents,
+    "messages": _messages,
+    "responses": _responses,
 }
 _NO_SLOT = frozenset(("tokenize", "detokenize", "count_tokens"))

@@ -5,6 +5,7 @@ from msgspec.structs import replace
 
 from gateway.config import ModelsConfig
 from gateway.core.engine import Engine, Facts, Health
+from gateway.core.facts import Billing
 from gateway.edge.catalog import Catalog, Resolved
 from gateway.wire.errors import BadRequest
 
@@ -205,3 +206,15 @@ def test_a_card_is_shown_under_the_name_it_was_asked_by():
     assert it.card("m")["max_model_len"] == 4096
     with pytest.raises(BadRequest):
         it.card("none")
+
+
+def test_what_becomes_of_the_billing_line_is_the_least_that_holds_on_all_engines_of_a_model():
+    it = catalog(
+        engine("a", "m", "n", billing=Billing.DROPPED, billing_elsewhere=Billing.DROPPED),
+        engine("b", "m", billing=Billing.MASKED),
+    )
+    assert it.billing("messages", ("m",)) is Billing.MASKED
+    assert it.billing("chat", ("m",)) is Billing.KEPT
+    assert it.billing("messages", ("n",)) is it.billing("responses", ("n",)) is Billing.DROPPED
+    assert it.billing("messages", ("n", "m")) is Billing.MASKED
+    assert it.billing("messages", ("unknown",)) is Billing.KEPT

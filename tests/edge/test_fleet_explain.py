@@ -33,13 +33,14 @@ async def test_an_unknown_model_is_said_to_be_one(tmp_path: Path):
     "body",
     [
         {"model": "sim-model", "system": "x" * 3000, "messages": [{"role": "user", "content": "hi"}]},
-        {"model": "sim-model", "input": "hi"},
+        {"model": "sim-model", "input": "hi", "instructions": "x" * 3000},
+        {"model": "sim-model", "prompt": "x" * 3000},
     ],
 )
-async def test_a_body_whose_prompt_is_not_read_yet_gets_no_figures(tmp_path: Path, body: dict):
+async def test_bodies_of_every_api_get_figures(tmp_path: Path, body: dict):
     async with fleet(tmp_path, 1) as (gateway, _):
         status, said = await explain(gateway, body)
-        assert (status, said["error"]["code"]) == (400, "invalid_request")
+        assert (status, said["blocks"] >= 11, said["prompt_bytes"] >= 3000) == (200, True, True)
 
 
 async def test_it_says_what_the_request_would_wait_for(tmp_path: Path):

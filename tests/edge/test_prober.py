@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from gateway.core.engine import Facts, LoadReport, Probe, SlotSource
 from gateway.core.events import Discovered, EngineEvent, Probed, ProberHint, Reported, Restarted
+from gateway.core.facts import Billing
 from gateway.edge.prober import Prober
 from gateway.edge.target import EngineTarget, base_url, settle
 
@@ -38,7 +39,7 @@ class FakeEngine:
     async def start(self) -> None:
         """Listens, after `stop` on the same port again."""
         app = web.Application()
-        app.router.add_get("/{path:.*}", self._answer)
+        app.router.add_route("*", "/{path:.*}", self._answer)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0)
         await self._runner.setup()
         await web.TCPSite(self._runner, "127.0.0.1", self.port, reuse_address=True).start()
@@ -175,6 +176,17 @@ async def test_a_vllm_is_detected_and_its_assumed_slots_are_said(
         "engine a: 256 slots are assumed, the engine does not tell: "
         "set --engine URL,slots=N (N is its --max-num-seqs, default 256)"
     ]
+
+
+async def test_a_detected_engine_is_asked_what_becomes_of_the_billing_line(engine: FakeEngine) -> None:
+    llamacpp(engine)
+    engine.set("/v1/messages/count_tokens", {"input_tokens": 13})
+    seen = Seen()
+    async with probing(seen, target(engine)):
+        events = await seen.until(Discovered)
+    discovered = next(it for it in events if isinstance(it, Discovered))
+    assert discovered.facts.billing is Billing.DROPPED
+    assert engine.asked.count("/v1/messages/count_tokens") == 3
 
 
 async def test_empty_200s_to_everything_but_the_models_are_another_server(engine: FakeEngine) -> None:

@@ -1,0 +1,38 @@
+"""Claude Code's billing line, the first of its system prompt: `x-anthropic-billing-header: cc_version=..;
+cc_entrypoint=cli; cch=eb6c6;`.
+
+`cch` differs from request to request in some versions (anthropics/claude-code#68900), so that an engine that
+shows it to its model finds nothing of the next prompt in its cache. Engines that do not are told apart by
+their dialects (`core/facts.py`).
+"""
+
+import re
+
+from gateway.core.facts import Billing
+
+_PREFIX = "x-anthropic-billing-header:"
+_BEFORE = b"\x1esystem\x1f"
+_MARK = _BEFORE + _PREFIX.encode()
+_NEAR_BYTES = 1024
+"""The line is the first of the prompt; before it there can only be what changes the template."""
+
+_LINE = re.compile(rb"[^\n\x1d-\x1f]*\n?")
+_CCH = re.compile(rb"cch=.{5};", re.DOTALL)
+
+
+def is_billing(text: str) -> bool:
+    return text.startswith(_PREFIX)
+
+
+def has_billing(canonical: bytes) -> bool:
+    """Whether the system prompt begins with the line."""
+    return canonical.find(_MARK, 0, _NEAR_BYTES) >= 0
+
+
+def as_rendered(canonical: bytes, billing: Billing) -> bytes:
+    """A canonical prompt that has the line, as an engine shows it to its model."""
+    found = _LINE.match(canonical, canonical.find(_MARK, 0, _NEAR_BYTES) + len(_BEFORE))
+    if billing is Billing.KEPT or found is None:
+        return canonical
+    line = _CCH.sub(b"cch=fffff;", found[0], count=1) if billing is Billing.MASKED else b""
+    return canonical[: found.start()] + line + canonical[found.end() :]
