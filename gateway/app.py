@@ -100,10 +100,12 @@ class Gateway:
             reloaded=lambda: self._reloader.status.ok,
             timestamp=lambda: self._relay.wall.text(self.dispatcher.now()),
             since=concurrency.since,
+            normalized=lambda: self._intake.normalized,
             access_log=sys.stderr if self._access_log is None else self._access_log,
             access_log_format=self._log_format,
         )
         self._intake = Intake(self._catalog, config.admission.max_wait_s, config.admission.priority_header)
+        self._intake.normalize(it.as_rule for it in config.normalize)
         self._targets = targets(config.engines)
         self._pools = Pools()
         for it in self._targets.values():
@@ -161,6 +163,8 @@ class Gateway:
         """In the log: where it serves, and whether it does so for anybody."""
         if not self._config.auth.keys:
             self._tell_open()
+        if self._config.normalize:
+            self._log.info("normalize: %s", "; ".join(map(str, self._config.normalize)))
         self._log.info(
             "serving on %s://%s, admin and dashboard on http://%s", self.scheme, self.listen, self.admin
         )
@@ -202,6 +206,7 @@ class Gateway:
         self._shown = redacted(new)
         self._catalog.apply(new.models.aliases, new.models.alias_of)
         self._intake.apply(new.admission.max_wait_s, new.admission.priority_header)
+        self._intake.normalize(it.as_rule for it in new.normalize)
         self._relay.apply(
             _keyring(new),
             new.limits,

@@ -234,7 +234,6 @@ def test_what_an_alias_cannot_stand_for_is_told_with_its_place(
         ("admission: {keepalive: 999ms}", "admission.keepalive: use at least 1s, or off"),
         ("admission: {keepalive: 0}", "admission.keepalive: use at least 1s, or off"),
         ("admission: {keepalive: often}", "admission.keepalive: use a duration such as 120s"),
-        ("normalize: [strip-billing]", "normalize: no rules are available"),
         ("show_prompt_text: true", "show_prompt_text: prompt text is never kept"),
         (
             f"auth: {{keys: [{{name: a, sha256: {DIGEST}, requests_per_minute: 6}}]}}",
@@ -349,3 +348,44 @@ def test_where_kv_events_are_published(file: Path, value: str, read: str) -> Non
 def test_where_kv_events_cannot_be_published(file: Path, value: str) -> None:
     (found,) = problems(file, f"engines:\n- url: http://h:1\n  kv_events: {value}\n")
     assert found.startswith(":3: engines[0].kv_events: use off, auto or tcp://host:port")
+
+
+# --- normalize
+
+
+def test_rules_may_be_short_or_limited_to_models(file: Path) -> None:
+    config = loaded(
+        file,
+        ONE_ENGINE + "normalize: [strip_billing_header, {rule: sort_tools, models: [m]}, "
+        "{rule: replace, in: system, pattern: '[0-9]{2}:[0-9]{2}', with: '00:00'}]\n",
+    )
+    strip, sort, replace = (it.as_rule for it in config.normalize)
+    assert (strip.kind, sort.kind, replace.kind) == ("strip_billing_header", "sort_tools", "replace")
+    assert (strip.models, sort.models) == (frozenset(), frozenset({"m"}))
+    assert (replace.place, replace.replacement) == ("system", "00:00")
+    assert replace.pattern is not None
+    assert replace.pattern.search("at 12:34")
+    assert [str(it) for it in config.normalize] == [
+        "strip_billing_header",
+        "sort_tools for m",
+        "replace '[0-9]{2}:[0-9]{2}' in system",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("[strip-billing]", "normalize[0].rule: "),
+        ("[{rule: replace}]", "normalize[0]: rule: replace needs a pattern"),
+        ("[{rule: replace, pattern: '('}]", "normalize[0].pattern: the pattern is no regular expression"),
+        ("[{rule: replace, pattern: 'x?'}]", "normalize[0].pattern: the pattern matches the empty string"),
+        ("[{rule: replace, pattern: 'x+y'}]", "normalize[0].pattern: the pattern could take too long"),
+        ("[{rule: sort_tools, in: tools}]", "normalize[0].in: only rule: replace takes in"),
+        ("[{rule: sort_tools, with: x}]", "normalize[0].with: only rule: replace takes in"),
+        ("[{rule: sort_tools, pattern: x}]", "normalize[0].pattern: only rule: replace takes in"),
+        ("[{rule: sort_tools, where: x}]", "normalize[0].where: "),
+    ],
+)
+def test_a_rule_that_cannot_work_is_refused(file: Path, text: str, problem: str) -> None:
+    (found,) = problems(file, f"{ONE_ENGINE}normalize: {text}\n")
+    assert found.startswith(f":2: {problem}")

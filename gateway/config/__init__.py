@@ -16,6 +16,7 @@ from gateway.config._models import (
     TlsConfig,
     UsageConfig,
 )
+from gateway.config._normalize import NormalizeRule
 from gateway.config._problems import ConfigError, Problem
 from gateway.config._tls import TlsProblem, engine_context, server_context
 from gateway.config._units import Address
@@ -32,6 +33,7 @@ __all__ = [
     "EngineConfig",
     "LimitsConfig",
     "ModelsConfig",
+    "NormalizeRule",
     "Policy",
     "Priority",
     "Problem",

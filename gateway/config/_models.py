@@ -23,6 +23,7 @@ from pydantic import (
 )
 
 from gateway.config._aliases import ModelsConfig
+from gateway.config._normalize import NormalizeRule
 from gateway.config._section import Section
 from gateway.config._tls import server_context
 from gateway.config._units import (
@@ -325,21 +326,12 @@ class Config(Section):
     admission: AdmissionConfig = AdmissionConfig()
     limits: LimitsConfig = LimitsConfig()
     usage: UsageConfig = UsageConfig()
-    normalize: tuple[str, ...] = ()
+    normalize: tuple[NormalizeRule, ...] = ()
     show_prompt_text: bool = False
     tls: TlsConfig = TlsConfig()
     cors: CorsConfig = CorsConfig()
     auth: AuthConfig = AuthConfig()
     store: str = "memory"
-
-    @field_validator("normalize", mode="before")
-    @classmethod
-    def _normalize(cls, value: Any) -> Any:
-        if value:
-            raise ValueError(
-                "no rules are available in this release; use normalize: [] and change the client"
-            )
-        return value
 
     @field_validator("show_prompt_text")
     @classmethod

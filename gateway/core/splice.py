@@ -3,10 +3,10 @@
 import re
 
 # Possessive: a string of megabytes (an image) must not be kept on the matcher's stack for backtracking.
-_STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
-_TOKEN = re.compile(_STRING + rb"|[{}\[\]]", re.DOTALL)
+STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
+TOKEN = re.compile(STRING + rb"|[{}\[\]]", re.DOTALL)
 _COLON = re.compile(rb"\s*:\s*")
-_PLAIN = re.compile(_STRING + rb'|[^\s,{}\[\]"]+', re.DOTALL)
+PLAIN = re.compile(STRING + rb'|[^\s,{}\[\]"]+', re.DOTALL)
 
 
 def value_spans(body: bytes, key: bytes) -> list[tuple[int, int]]:
@@ -20,7 +20,7 @@ def value_spans(body: bytes, key: bytes) -> list[tuple[int, int]]:
     if quoted not in body:
         return spans
     depth, start = 0, -1
-    for token in _TOKEN.finditer(body):
+    for token in TOKEN.finditer(body):
         first = body[token.start()]
         if first in b"{[":
             depth += 1
@@ -33,7 +33,7 @@ def value_spans(body: bytes, key: bytes) -> list[tuple[int, int]]:
             colon = _COLON.match(body, token.end())
             if colon is None:
                 continue
-            plain = _PLAIN.match(body, colon.end())
+            plain = PLAIN.match(body, colon.end())
             if plain is None:
                 start = colon.end()
             else:

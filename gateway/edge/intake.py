@@ -2,7 +2,7 @@
 
 import itertools
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -15,8 +15,9 @@ from gateway.core.splice import replace_value
 from gateway.edge.auth import ANYBODY, Key
 from gateway.edge.catalog import Catalog, Resolved
 from gateway.wire import billing, http1, opaque
-from gateway.wire.body import compact, parse_object, shown
+from gateway.wire.body import compact, model_of, parse_object, shown
 from gateway.wire.errors import BadRequest
+from gateway.wire.normalize import Rule, normalized
 from gateway.wire.openai import Ask, read
 from gateway.wire.paths import Target
 from gateway.wire.recognition import READ_APIS, api_of
@@ -84,6 +85,8 @@ class Intake:
     def __init__(self, catalog: Catalog, max_wait_s: float, priority_header: str) -> None:
         self._catalog = catalog
         self.apply(max_wait_s, priority_header)
+        self._rules: tuple[Rule, ...] = ()
+        self.normalized: dict[str, int] = {}
         self._numbers = itertools.count(1)
         self._id_prefix = secrets.token_hex(6)
 
@@ -91,6 +94,11 @@ class Intake:
         """For requests from now on."""
         self._max_wait_s = max_wait_s
         self._priority_header = priority_header.encode()
+
+    def normalize(self, rules: Iterable[Rule]) -> None:
+        """Rules for bodies from now on. `normalized` counts those that each kind has changed."""
+        self._rules = tuple(rules)
+        self.normalized = {rule.kind: self.normalized.get(rule.kind, 0) for rule in self._rules}
 
     def request_id(self, headers: Sequence[Header]) -> str:
         return http1.request_id(headers, f"{self._id_prefix}{next(self._numbers):08x}")
@@ -118,6 +126,10 @@ class Intake:
         """Raises `BadRequest`."""
         api, content_type = envelope.api, envelope.content_type
         is_opaque = api == "other" and opaque.is_opaque(content_type, body)
+        if self._rules and not is_opaque:
+            body, kinds = self._normalized(api, body)
+            for kind in kinds:
+                self.normalized[kind] += 1
         ask = Ask(model=opaque.model_in(body, content_type)) if is_opaque else read(api, body)
         resolved = self._catalog.resolve(ask.model)
         call = Call(
@@ -138,6 +150,8 @@ class Intake:
         if api and api not in READ_APIS:
             raise BadRequest(f"'api' must be one of {', '.join(READ_APIS)}, not {shown(api)}.", param="api")
         api = api or api_of(parse_object(body))
+        if self._rules:
+            body, _ = self._normalized(api, body)
         ask = read(api, body)
         resolved = self._catalog.resolve(ask.model)
         envelope = Envelope(
@@ -154,6 +168,10 @@ class Intake:
             max_wait_s=self._max_wait_s,
         )
         return self._request(ask, resolved, envelope, len(body))
+
+    def _normalized(self, api: str, body: bytes) -> tuple[bytes, list[str]]:
+        asked = model_of(parse_object(body))
+        return normalized(self._rules, api, body, {asked, *self._catalog.resolve(asked).models})
 
     def _request(self, ask: Ask, resolved: Resolved, envelope: Envelope, body_bytes: int) -> Request:
         number = next(self._numbers)

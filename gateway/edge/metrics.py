@@ -145,12 +145,14 @@ class Metrics(Collector):
         version: str,
         degraded: Callable[[], Mapping[str, bool | float]] = dict,
         reloaded: Callable[[], bool] = lambda: True,
+        normalized: Callable[[], Mapping[str, int]] = dict,
     ) -> None:
         self._snapshot = snapshot
         self._known_models = known_models
         self._version = version
         self._degraded = degraded
         self._reloaded = reloaded
+        self._normalized = normalized
         self._cells: dict[Key, _Cell] = {}
         self._found: dict[Key, _Cell] = {}
         self._funnels: dict[tuple[str, str], _Funnel] = {}
@@ -254,6 +256,8 @@ class Metrics(Collector):
         yield counter("concurrency_seconds", spent_text, ("n",), spent)
         reload_text = "1 if the last reload of the configuration worked; 1 before the first."
         yield gauge("config_last_reload_success", reload_text, (), [((), self._reloaded())])
+        rules = [((rule,), count) for rule, count in self._normalized().items()]
+        yield counter("normalized_requests", "Bodies that a rule of normalize changed.", ("rule",), rules)
         kinds = [((kind,), float(value)) for kind, value in self._degradations(snapshot).items()]
         yield gauge("degraded", "1 while something runs below its promise.", ("kind",), kinds)
 

@@ -29,6 +29,7 @@ class Observation:
         reloaded: Callable[[], bool],
         timestamp: Callable[[], str],
         since: str,
+        normalized: Callable[[], Mapping[str, int]],
         access_log: TextIO,
         access_log_format: str,
         kv_feeds: KvFeeds,
@@ -46,6 +47,7 @@ class Observation:
             version=version,
             degraded=self._all_degraded,
             reloaded=reloaded,
+            normalized=normalized,
         )
 
     def ended(self, record: Record) -> None:

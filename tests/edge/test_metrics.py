@@ -63,6 +63,7 @@ def test_every_metric_of_this_release_is_there_with_its_type():
     counters += (
         "cached_tokens_predicted cached_tokens_delivered cached_tokens_unknown_requests concurrency_seconds"
     )
+    counters += " normalized_requests"
     gauges = (
         "in_flight slots slots_cooling queue_depth engine_up engine_running engine_waiting engine_kv_usage "
         "engine_inferred_cap "
