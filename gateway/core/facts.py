@@ -42,7 +42,8 @@ class Facts(Struct, frozen=True, kw_only=True):
     `kv_tokens` is None where unknown. `block_tokens` is the engine's KV block; predictions are floored
     to it. `cancel_s` is how long it may go on after its client left, where it cannot be asked.
     `billing` is what becomes of the billing line in `system` of `/v1/messages`, `billing_elsewhere` in other
-    APIs' system messages; kept where nothing is known.
+    APIs' system messages; kept where nothing is known. `tools_first`: its template shows tools before the
+    system prompt's text.
     """
 
     kind: str = "openai"
@@ -57,3 +58,4 @@ class Facts(Struct, frozen=True, kw_only=True):
     cancel_s: float = 2.0
     billing: Billing = Billing.KEPT
     billing_elsewhere: Billing = Billing.KEPT
+    tools_first: bool = False

@@ -50,6 +50,7 @@ class Catalog:
         self._created = created
         self._resolved: dict[str, Resolved] = {}
         self._served: dict[str, Engine] = {}
+        self._tools_first: set[str] = set()
         self.apply(aliases, alias_of)
 
     def apply(self, aliases: Iterable[str], alias_of: Callable[[str], tuple[str, ...] | None]) -> None:
@@ -63,7 +64,20 @@ class Catalog:
         self._served = {
             model: engine for engine in self._engines.values() for model in reversed(engine.facts.models)
         }
+        after = {
+            model for it in self._engines.values() for model in it.facts.models if not it.facts.tools_first
+        }
+        self._tools_first = self._served.keys() - after
         self._resolved.clear()
+
+    def tools_first(self, asked: str) -> bool:
+        """Whether every engine that might answer shows tools before the system prompt."""
+        if not self._tools_first:
+            return False
+        try:
+            return self._tools_first.issuperset(self.resolve(asked).models)
+        except BadRequest:
+            return False
 
     @property
     def models(self) -> Iterable[str]:

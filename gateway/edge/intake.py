@@ -83,7 +83,7 @@ class Taken(Struct, frozen=True):
 
 class Intake:
     def __init__(self, catalog: Catalog, max_wait_s: float, priority_header: str) -> None:
-        self._catalog = catalog
+        self._catalog, self._tools_first = catalog, catalog.tools_first
         self.apply(max_wait_s, priority_header)
         self._rules: tuple[Rule, ...] = ()
         self.normalized: dict[str, int] = {}
@@ -130,7 +130,11 @@ class Intake:
             body, kinds = self._normalized(api, body)
             for kind in kinds:
                 self.normalized[kind] += 1
-        ask = Ask(model=opaque.model_in(body, content_type)) if is_opaque else read(api, body)
+        ask = (
+            Ask(model=opaque.model_in(body, content_type))
+            if is_opaque
+            else read(api, body, self._tools_first)
+        )
         resolved = self._catalog.resolve(ask.model)
         call = Call(
             api=api,
@@ -152,7 +156,7 @@ class Intake:
         api = api or api_of(parse_object(body))
         if self._rules:
             body, _ = self._normalized(api, body)
-        ask = read(api, body)
+        ask = read(api, body, self._tools_first)
         resolved = self._catalog.resolve(ask.model)
         envelope = Envelope(
             epoch=None,

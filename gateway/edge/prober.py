@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from gateway.core.engine import Facts, LoadReport, Probe
 from gateway.core.events import Discovered, EngineEvent, Probed, ProberHint, Reported, Restarted
 from gateway.edge.asker import Asker, NoTls
-from gateway.edge.rendering import learn_billing
+from gateway.edge.rendering import learn_rendering
 from gateway.edge.target import EngineTarget, base_url, settle
 from gateway.engines.base import Answer, Dialect
 from gateway.engines.reading import MODELS_PATH
@@ -228,7 +228,7 @@ class _Watch:
         if gaps and (MODELS_PATH in gaps or self._attempts < _DISCOVERY_ATTEMPTS):
             self._probed(next(iter(gaps.values())))
             return
-        self._discovered(await learn_billing(dialect.read_facts(answers), self._post), gaps)
+        self._discovered(await learn_rendering(dialect.read_facts(answers), self._post), gaps)
         self._dialect = dialect
         if dialect.health_path in answers:
             self._identity = dialect.read_identity(answers[dialect.health_path])

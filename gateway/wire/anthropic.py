@@ -12,10 +12,12 @@ from gateway.wire.billing import is_billing
 from gateway.wire.prompt import HEAD_FIELDS, Prompt, call, content, part
 
 
-def canonical(data: Mapping[str, Any]) -> bytes:
+def canonical(data: Mapping[str, Any], tools_first: bool = False) -> bytes:
     """The canonical prompt of a body of `/v1/messages`."""
     prompt = Prompt(data.get("tools"))
     _head(data, prompt)
+    if tools_first:
+        prompt.place_tools()
     system, messages = data.get("system"), data.get("messages")
     if system:
         prompt.message("system", _system(system))

@@ -51,12 +51,21 @@ class Ask(Struct, frozen=True, kw_only=True):
     workload: str = OTHER
 
 
-def read(api: str, body: bytes) -> Ask:
-    """Parse `body` for `api` (see `wire.paths`). Raises `BadRequest`."""
+def _never(_: str) -> bool:
+    return False
+
+
+def read(api: str, body: bytes, tools_first: Callable[[str], bool] = _never) -> Ask:
+    """Parse `body` for `api` (see `wire.paths`). `tools_first` says of a model, as asked for, whether its
+    template shows tools before the system prompt. Raises `BadRequest`."""
     data = parse_object(body)
     reader = _READERS.get(api)
     try:
-        canonical, total_bytes, count, token_ids = _NO_PROMPT if reader is None else reader(data)
+        if reader is None:
+            canonical, total_bytes, count, token_ids = _NO_PROMPT
+        else:
+            first = "tools" in data and tools_first(model_of(data))
+            canonical, total_bytes, count, token_ids = reader(data, first)
     except RecursionError:
         raise BadRequest("The request body is nested too deeply to be read.") from None
     include, choices, session = None, 1, ""
@@ -93,18 +102,21 @@ _Prompt = tuple[bytes, int, int, bool]
 _NO_PROMPT: _Prompt = (b"", 0, 1, False)
 
 
-def _chat(data: Mapping[str, Any]) -> _Prompt:
-    canonical = chat_canonical(data)
+def _chat(data: Mapping[str, Any], tools_first: bool) -> _Prompt:
+    canonical = chat_canonical(data, tools_first)
     return canonical, len(canonical), 1, False
 
 
-def chat_canonical(data: Mapping[str, Any]) -> bytes:
+def chat_canonical(data: Mapping[str, Any], tools_first: bool = False) -> bytes:
     """The canonical prompt of a chat body."""
     messages, tools = data.get("messages"), None
     parts: list[str] = []
     if not _RENDERED_FIELDS.isdisjoint(data):
         parts += [f"{FIELD}{it}{compact(data[it])}" for it in HEAD_FIELDS if data.get(it) is not None]
         tools = data.get("tools") or data.get("functions")
+        if tools and tools_first:
+            parts += (TOOLS, tools_text(tools))
+            tools = None
     for item in messages if isinstance(messages, list) else ():
         if tools and (item.get("role") if isinstance(item, dict) else None) not in SYSTEM_ROLES:
             parts += (TOOLS, tools_text(tools))
@@ -158,17 +170,17 @@ def _call(function: Any) -> str:
     return compact(seen(function))
 
 
-def _messages(data: Mapping[str, Any]) -> _Prompt:
-    canonical = anthropic.canonical(data)
+def _messages(data: Mapping[str, Any], tools_first: bool) -> _Prompt:
+    canonical = anthropic.canonical(data, tools_first)
     return canonical, len(canonical), 1, False
 
 
-def _responses(data: Mapping[str, Any]) -> _Prompt:
-    canonical = responses.canonical(data)
+def _responses(data: Mapping[str, Any], tools_first: bool) -> _Prompt:
+    canonical = responses.canonical(data, tools_first)
     return canonical, len(canonical), 1, False
 
 
-def _completion(data: Mapping[str, Any]) -> _Prompt:
+def _completion(data: Mapping[str, Any], _: bool) -> _Prompt:
     prompt = data.get("prompt")
     if not isinstance(prompt, list) or int in map(type, prompt):
         return _one(prompt)
@@ -202,13 +214,13 @@ def _is_ids(prompt: list[Any]) -> bool:
     return set(map(type, prompt)) == {int}
 
 
-def _embedding(data: Mapping[str, Any]) -> _Prompt:
+def _embedding(data: Mapping[str, Any], _: bool) -> _Prompt:
     given = data.get("input")
     count = len(given) if isinstance(given, list) and given and not _is_ids(given) else 1
     return b"", 0, count, False
 
 
-def _documents(data: Mapping[str, Any]) -> _Prompt:
+def _documents(data: Mapping[str, Any], _: bool) -> _Prompt:
     given = data.get("documents", data.get("text_2"))
     return b"", 0, len(given) if isinstance(given, list) and given else 1, False
 
@@ -231,7 +243,7 @@ def _session(data: Mapping[str, Any]) -> str:
     return ""
 
 
-_READERS: dict[str, Callable[[Mapping[str, Any]], _Prompt]] = {
+_READERS: dict[str, Callable[[Mapping[str, Any], bool], _Prompt]] = {
     "chat": _chat,
     "completions": _completion,
     "embeddings": _embedding,

@@ -15,7 +15,7 @@ _RESULTS = frozenset(("function_call_output", "custom_tool_call_output"))
 _ASSISTANT = (MESSAGE, "assistant", FIELD)
 
 
-def canonical(data: Mapping[str, Any]) -> bytes:
+def canonical(data: Mapping[str, Any], tools_first: bool = False) -> bytes:
     """The canonical prompt of a body of `/v1/responses`."""
     writer = _Writer(data.get("tools"))
     reasoning, instructions, given = data.get("reasoning"), data.get("instructions"), data.get("input")
@@ -25,6 +25,8 @@ def canonical(data: Mapping[str, Any]) -> bytes:
     for field, value in head.items():
         if value is not None:
             writer.field(field, value)
+    if tools_first:
+        writer.place_tools()
     if instructions:
         writer.message("system", content(instructions))
     for item in given if isinstance(given, list) else ():

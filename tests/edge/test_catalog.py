@@ -218,3 +218,13 @@ def test_what_becomes_of_the_billing_line_is_the_least_that_holds_on_all_engines
     assert it.billing("messages", ("n",)) is it.billing("responses", ("n",)) is Billing.DROPPED
     assert it.billing("messages", ("n", "m")) is Billing.MASKED
     assert it.billing("messages", ("unknown",)) is Billing.KEPT
+
+
+def test_tools_come_first_where_they_do_on_every_engine_of_every_model_meant():
+    it = catalog(
+        engine("a", "m", "n", tools_first=True), engine("b", "n"), fast="m", pool=["m", "n"], unknown="zzz"
+    )
+    assert it.tools_first("m")
+    assert it.tools_first("fast")
+    assert not any(map(it.tools_first, ("n", "pool", "unknown", "nobody", "")))
+    assert not catalog(engine("a", "m")).tools_first("m")

@@ -12,7 +12,13 @@ from recordings import answered
 
 from gateway.core.engine import Facts
 from gateway.core.facts import Billing
-from gateway.engines.rendering import billing_questions, read_billing
+from gateway.engines.rendering import (
+    billing_questions,
+    order_question,
+    read_billing,
+    shows_tools_first,
+    text_question,
+)
 
 
 @pytest.mark.parametrize(
@@ -56,3 +62,35 @@ def test_each_api_is_asked_for_a_prompt_without_the_line_and_two_with_it() -> No
 @pytest.mark.parametrize("form", ['{"input_tokens":%s}', '{"count":%s,"tokens":[]}'])
 def test_equal_counts_show_what_is_not_shown(counts: list[int | None], billing: Billing, form: str) -> None:
     assert read_billing([answered(form % json.dumps(it)) for it in counts]) is billing
+
+
+@pytest.mark.parametrize(("kind", "path"), [("vllm", "/tokenize"), ("llamacpp", "/apply-template")])
+def test_a_chat_with_a_system_prompt_and_a_tool_is_rendered(kind: str, path: str) -> None:
+    question = order_question(Facts(kind=kind, models=("m",)))
+    assert question is not None
+    body = json.loads(question[1])
+    assert (question[0], body["model"], len(body["tools"])) == (path, "m", 1)
+    assert [it["role"] for it in body["messages"]] == ["system", "user"]
+    assert order_question(Facts(kind="sglang")) is None
+
+
+def test_tokens_are_made_text_again() -> None:
+    facts = Facts(kind="vllm", models=("m",))
+    question = text_question(facts, answered('{"count":2,"tokens":[1,2]}'))
+    assert question is not None
+    assert (question[0], json.loads(question[1])) == ("/detokenize", {"model": "m", "tokens": [1, 2]})
+    assert text_question(facts, answered('{"prompt":"x"}')) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "first"),
+    [
+        ("<s>zztoolzz..zzsystemzz..hi", True),
+        ("<s>zzsystemzz..zztoolzz..hi", False),
+        ("<s>zzsystemzz..hi", False),
+        ("<s>zztoolzz..hi", False),
+    ],
+)
+def test_the_order_is_that_of_the_rendered_text(text: str, first: bool) -> None:
+    assert shows_tools_first(answered(json.dumps({"prompt": text}))) is first
+    assert not shows_tools_first(answered("{}"))

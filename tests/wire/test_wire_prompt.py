@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.core import blocks
+from gateway.wire.openai import read
 
 RANDOMS = st.integers(0, 2**32).map(Random)
 
@@ -34,6 +35,24 @@ def test_the_next_turns_prompt_starts_with_this_ones(
     assert later.startswith(now)
     known = blocks.chain(now, "m")
     assert blocks.chain(later, "m")[: len(known)] == known
+
+
+@settings(deadline=None)
+@given(CONVERSATIONS, st.lists(EXCHANGES, max_size=2), RANDOMS)
+def test_where_a_template_shows_tools_first_so_does_the_key_of_every_api(
+    it: Conversation, more: list[Exchange], random: Random
+) -> None:
+    client = Client(random)
+    it = replace(it, system=it.system + "S", tools=(Tool("zztool", "d", {}), *it.tools))
+
+    def prompt(api: str, it: Conversation) -> bytes:
+        return read(api, client.bytes(api, it), lambda model: model == "m").canonical
+
+    (now,) = {prompt(api, it) for api in APIS}
+    (later,) = {prompt(api, replace(it, exchanges=(*it.exchanges, *more))) for api in APIS}
+    assert later.startswith(now)
+    assert now.startswith(b"\x1dtools")
+    assert len(now) == len(client.canonical("chat", it))
 
 
 Edit = Callable[[Conversation, str], Conversation]
