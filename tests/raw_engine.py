@@ -9,6 +9,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 from harness import until
 
+# What the prober wants to have counted and rendered (gateway/engines/rendering.py).
+_QUESTIONS = (b"You are helpful.", b"zztoolzz")
+
 
 class RawCall:
     """One POST as it arrived. `left` is set when the gateway has closed the connection."""
@@ -82,7 +85,7 @@ class _Connection(asyncio.Protocol):
 
 
 class RawEngine:
-    """GETs of a prober are answered; `handler` writes the answer to each POST. `calls` are those seen.
+    """A prober is answered; `handler` writes the answer to each other POST. `calls` are those seen.
 
     `reset_on_head`: a POST is reset as soon as its head is here, its body unread. `answer_on_head`: it is
     answered with these bytes then, and nothing more is read.
@@ -133,7 +136,7 @@ class RawEngine:
         return {"url": self.url, "kind": "openai", "slots": 4, **more}
 
     def arrived(self, connection: _Connection, head: bytes, body: bytes) -> None:
-        if not head.startswith(b"POST"):
+        if not head.startswith(b"POST") or any(it in body for it in _QUESTIONS):
             self._probe(connection, head)
             return
         call = RawCall(connection, head, body)
