@@ -13,6 +13,8 @@ from gateway.edge.intake import Intake
 from gateway.wire import paths
 from gateway.wire.errors import BadRequest
 
+# Short bodies of these two are the same.
+_ALIKE = {"chat", "messages"}
 APIS = ("chat", "completions", "responses", "messages")
 
 
@@ -20,9 +22,12 @@ def asked(intake: Intake, api: str, body: bytes) -> Request:
     """The request that `body` would be. `api`: which it is for, by its name or path, else the body tells.
     Raises `BadRequest`."""
     request = intake.dry_run(body)
-    if api and request.api != _named(api):
-        raise BadRequest(f"The body is one of {request.api}, not of {_named(api)}.", param="api")
-    return request
+    name = _named(api) if api else request.api
+    if name == request.api:
+        return request
+    if {name, request.api} != _ALIKE:
+        raise BadRequest(f"The body is one of {request.api}, not of {name}.", param="api")
+    return intake.dry_run(body, name)
 
 
 def explain(scheduler: Scheduler, request: Request, now: float) -> Mapping[str, object]:

@@ -127,7 +127,7 @@ async def everything(gateway: Running, engines: int) -> dict[str, object]:
 
 
 @pytest.mark.parametrize(
-    ("api", "status"), [("chat", 200), ("/v1/chat/completions", 200), ("completions", 400)]
+    ("api", "status"), [("chat", 200), ("/v1/chat/completions", 200), ("messages", 200), ("completions", 400)]
 )
 async def test_the_api_may_be_named(tmp_path: Path, api: str, status: int):
     async with fleet(tmp_path, 1) as (gateway, _):
