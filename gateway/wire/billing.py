@@ -13,9 +13,8 @@ from gateway.core.facts import Billing
 _PREFIX = "x-anthropic-billing-header:"
 _BEFORE = b"\x1esystem\x1f"
 _MARK = _BEFORE + _PREFIX.encode()
-_NEAR_BYTES = 1024
-"""The line is the first of the prompt; before it there can only be what changes the template."""
-
+# Prompts that begin with fields for the template, or with tools.
+_OTHERWISE = (b"\x1f", b"\x1d")
 _LINE = re.compile(rb"[^\n\x1d-\x1f]*\n?")
 _CCH = re.compile(rb"cch=.{5};", re.DOTALL)
 
@@ -26,12 +25,12 @@ def is_billing(text: str) -> bool:
 
 def has_billing(canonical: bytes) -> bool:
     """Whether the system prompt begins with the line."""
-    return canonical.find(_MARK, 0, _NEAR_BYTES) >= 0
+    return canonical.startswith(_MARK) or (canonical.startswith(_OTHERWISE) and _MARK in canonical)
 
 
 def as_rendered(canonical: bytes, billing: Billing) -> bytes:
     """A canonical prompt that has the line, as an engine shows it to its model."""
-    found = _LINE.match(canonical, canonical.find(_MARK, 0, _NEAR_BYTES) + len(_BEFORE))
+    found = _LINE.match(canonical, canonical.find(_MARK) + len(_BEFORE))
     if billing is Billing.KEPT or found is None:
         return canonical
     line = _CCH.sub(b"cch=fffff;", found[0], count=1) if billing is Billing.MASKED else b""

@@ -1,3 +1,4 @@
+import json
 from typing import Any
 
 import pytest
@@ -5,6 +6,7 @@ from bodies import Body, ask
 
 from gateway.core.facts import Billing
 from gateway.wire.billing import as_rendered, has_billing
+from gateway.wire.openai import read
 
 LINE = "x-anthropic-billing-header: cc_version=2.1.100.7b4; cc_entrypoint=cli; cch={};"
 USER = {"role": "user", "content": "hi\nthere"}
@@ -34,6 +36,15 @@ FORMS = {
     "chat, parts": lambda line: chat(two(line)),
     "chat, a message of its own": lambda line: chat(line, {"role": "system", "content": "You are"}),
     "chat, with a template": lambda line: chat(f"{line}\nYou are", reasoning_effort="high"),
+    "chat, tools first": lambda line: (
+        read(
+            "chat",
+            json.dumps(
+                {"messages": [{"role": "system", "content": f"{line}\nYou are"}], "tools": ["x" * 3000]}
+            ).encode(),
+            lambda _: True,
+        ).canonical
+    ),
     "responses": lambda line: ask("responses", instructions=f"{line}\nYou are", input="hi").canonical,
 }
 
