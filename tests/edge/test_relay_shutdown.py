@@ -54,7 +54,7 @@ def ask(text="hello", stream=False, path="/v1/chat/completions"):
 
 
 def outcomes(gateway):
-    return [it.outcome.value for it in gateway.gateway._records.latest(10)]
+    return [it.outcome.value for it in gateway.gateway.observation.records.latest(10)]
 
 
 def clients(gateway):
