@@ -6,7 +6,7 @@ from operator import add, attrgetter, mul
 
 from msgspec import Struct
 
-from gateway.core.engine import Engine
+from gateway.core.engine import Engine, Residency
 from gateway.core.matches import Versioned
 from gateway.core.router import WAITING, Terms, again_s, all_again_s, terms, usual_rate
 
@@ -40,7 +40,8 @@ class Row(Struct, eq=False):
 
 class Columns:
     """A request of one slot costs `base_s[i] + tokens * token_s[i]` on engine i, and `again_s` of the tokens
-    that another engine holds more; slots are free there while `spare[i]` is above 0.
+    that another engine holds more; slots are free there while `spare[i]` is above 0. `has_slot_caches`: some
+    engine keeps a prompt in each slot, where nobody has the use of it while the slot is busy.
 
     An engine's figures are taken anew where what they depend on has changed: on a fleet of hundreds most of
     it is as it was at the last request.
@@ -50,6 +51,7 @@ class Columns:
         self.takers = list(takers)
         self.at = {engine.name: place for place, (engine, _) in enumerate(takers)}
         self.engines = [engine for engine, _ in takers]
+        self.has_slot_caches = any(it.residency is Residency.SLOTS for it in self.engines)
         self._versioned = list(map(versioned, self.at))
         self._share = 0.0
         self._loads = list(map(_load, self.engines))

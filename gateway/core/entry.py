@@ -27,14 +27,17 @@ class Entry(Struct, eq=False, gc=False):
 
 
 class Choice(Struct, frozen=True, gc=False):
-    """An engine for a request, why, and what it holds of the prompt; `best_tokens` of it are resident on the
-    engine that holds most."""
+    """An engine for a request, why, and what it holds of the prompt; `best_tokens` of it are held by the
+    engine that holds most, and `holder_full` if none such has a slot free for the request. `known_tokens` are
+    the most that any holds or is computing."""
 
     engine: Engine
     model: str
     seen: Seen
     route: Route
     best_tokens: int
+    known_tokens: int
+    holder_full: bool = False
 
 
 class Look(Struct, frozen=True, gc=False):

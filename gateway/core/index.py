@@ -37,17 +37,22 @@ _FITS_APART = 1 << 48
 
 class Prompt(Struct, eq=False, gc=False):
     """A request's chain of blocks under one model, and its length in tokens as it is known now: with what is
-    beyond the last full block in `tokens`, without it in `blocks_tokens`."""
+    beyond the last full block in `tokens`, without it in `blocks_tokens`. `seen_tokens` of it, at most all
+    but the last, were asked before of any engine, as far as `core/lengths.py` remembers."""
 
     model: str
     blocks: tuple[int, ...]
     ruler: Ruler
     tokens: int
     blocks_tokens: float
+    seen_tokens: int
 
 
 class Seen(Struct, eq=False, gc=False):
-    """What one engine holds of one prompt, as of a version of the index; `leaf` as in `matches.Sight`."""
+    """What one engine, which counts in units of `unit_tokens`, holds of one prompt, as of a version of the
+    index; `leaf` as in `matches.Sight`. `held_tokens` of it are there and `known_tokens` are or will be, also
+    where they are of no use now, behind or in busy slots. A cache without bounds would have `ever_tokens`.
+    `is_told`: by events."""
 
     version: int
     model: str
@@ -55,7 +60,24 @@ class Seen(Struct, eq=False, gc=False):
     resident_tokens: int
     pending_tokens: int
     leaf: object
+    prompt: Prompt
+    unit_tokens: int
+    ever_tokens: int
+    known_tokens: int
+    held_tokens: int
     sight: Sight | None = None
+    is_told: bool = False
+
+    def may_be(self, cached_tokens: int) -> bool:
+        """Whether the engine, if it has what is resident, may report so few: what is missing is less than
+        `SEAM` blocks of mean length, or, the dearer question, what the index would not learn from
+        (`Index.delivered`). Where events told of it, less than a block of the engine's."""
+        if self.is_told:
+            return cached_tokens + self.unit_tokens > self.resident_tokens
+        depth, most = self.sight.resident if self.sight is not None else 0, cached_tokens + self.unit_tokens
+        if most * depth > self.resident_tokens * (depth - SEAM):
+            return True
+        return self.prompt.ruler.may_have(depth - SEAM, cached_tokens, self.unit_tokens)
 
     @property
     def uncached_tokens(self) -> int:
@@ -111,9 +133,11 @@ class Index:
         blocks = request.blocks_of(model) if request.pool else request.blocks
         ratio, count = self.bytes_per_token(request, model), len(blocks)
         ruler = self._lengths.ruler(blocks, ratio)
-        known = ruler.tokens_by(ruler.last, count)
+        known, seen = ruler.whole()
         tokens = ceil(known + (request.prompt_bytes - count * self._block_bytes) / ratio)
-        return Prompt(model, blocks, ruler, tokens if tokens > 0 else 1, known)
+        if tokens <= 0:
+            tokens = 1
+        return Prompt(model, blocks, ruler, tokens, known, int(seen) if seen < tokens else tokens - 1)
 
     def match(self, engine: Engine, prompt: Prompt, version: int = 0) -> Seen:
         """How many tokens of `prompt` are on `engine`, predicted, as of this `version`.
@@ -122,14 +146,21 @@ class Index:
         (vLLM `v1/core/kv_cache_manager.py`; llama.cpp likewise).
         """
         sight = self._caches[engine.name].sight(prompt.blocks)
+        tokens, unit = prompt.tokens, engine.block_tokens
+        model, ever = prompt.model, prompt.seen_tokens - prompt.seen_tokens % unit
         if sight is None:
-            seen = Seen(version, prompt.model, prompt.tokens, 0, 0, None)
+            seen = Seen(version, model, tokens, 0, 0, None, prompt, unit, ever, 0, 0)
         else:
-            known = resident = _floor(prompt, sight.resident, engine.block_tokens) if sight.resident else 0
+            known = held = resident = _floor(prompt, sight.resident, unit) if sight.resident else 0
             if sight.pending:
-                known = _floor(prompt, sight.resident + sight.pending, engine.block_tokens)
+                known = _floor(prompt, sight.resident + sight.pending, unit)
             pending = known - resident
-            seen = Seen(version, prompt.model, prompt.tokens, resident, pending, sight.leaf, sight)
+            if sight.busy or sight.shut:
+                held = max(held, _floor(prompt, sight.shut, unit))
+                known = max(known, held, _floor(prompt, sight.busy, unit))
+            seen = Seen(
+                version, model, tokens, resident, pending, sight.leaf, prompt, unit, ever, known, held, sight
+            )  # fmt: skip
         if self.residences and (residence := self.residences.get(engine.name)) is not None:
             _overrule(seen, prompt, residence)
         return seen
@@ -304,7 +335,9 @@ def _overrule(seen: Seen, prompt: Prompt, residence: Residence) -> None:
         tokens = seen.resident_tokens
     if seen.pending_tokens:
         seen.pending_tokens = known - tokens if known > tokens else 0
-    seen.resident_tokens = tokens
+    seen.resident_tokens = seen.held_tokens = tokens
+    seen.known_tokens = tokens + seen.pending_tokens
+    seen.is_told = True
 
 
 def _floor(prompt: Prompt, depth: int, block_tokens: int) -> int:

@@ -154,6 +154,16 @@ class Ruler(Struct, eq=False, gc=False):
             return span.tokens_at(depth)
         return _extended(span.tokens_at(known), known, depth)
 
+    def whole(self) -> tuple[float, float]:
+        """Of all blocks, and of those that were there in some prompt before: to the end of that, or else to
+        the last mark, which may be up to `STRIDE` - 1 blocks too little."""
+        count, span = len(self.blocks), self.last
+        if span is None:
+            return count * self.usual_tokens, 0.0
+        known = span.end if span.is_passed_by(self.blocks) else self.deepest * STRIDE
+        seen_tokens = span.tokens_at(known)
+        return seen_tokens if count <= known else _extended(seen_tokens, known, count), seen_tokens
+
     def may_have(self, depth: int, cached_tokens: int, unit_tokens: int) -> bool:
         """Whether an engine that reports `cached_tokens` may have had the first `depth` blocks: those of
         `depths`, for one depth and at once."""

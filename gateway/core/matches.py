@@ -25,7 +25,8 @@ NO_MATCH = Match(0, 0)
 class Sight(Struct, eq=False, gc=False):
     """A match, and where it was found. `leaf`, to be compared only, is the run of blocks that holds the last
     resident one, `deepest` the one that holds the last known one. It holds for as long as the cache has this
-    `version` and its tree this `shape`."""
+    `version` and its tree this `shape`. `busy` blocks lie in a slot that a request has now, `shut` ones where
+    nobody gets at them before a slot is free."""
 
     resident: int
     pending: int = 0
@@ -34,6 +35,8 @@ class Sight(Struct, eq=False, gc=False):
     deepest: Branch | None = None
     version: int = -1
     shape: int = -1
+    busy: int = 0
+    shut: int = 0
 
 
 class Versioned(Protocol):

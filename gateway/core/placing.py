@@ -119,8 +119,15 @@ class Placing:
     def chosen(self, entry: Entry, it: Candidate, candidates: Sequence[Candidate]) -> Choice:
         """`it` of all the `candidates` that the entry has just been given."""
         route = router.reason(self.policy, entry.request, it, candidates)
-        best_tokens = max(other.resident_tokens for other in candidates)
-        return Choice(it.engine, it.model, entry.seen[it.engine.name], route, best_tokens)
+        seen = [entry.seen[other.engine.name] for other in candidates]
+        best_tokens, known_tokens = max(of.held_tokens for of in seen), max(of.known_tokens for of in seen)
+        width = entry.request.width
+        could_have_it = (
+            other.resident_tokens >= best_tokens and other.engine.has_room(width, other.reserved)
+            for other in candidates
+        )
+        its = entry.seen[it.engine.name]
+        return Choice(it.engine, it.model, its, route, best_tokens, known_tokens, not any(could_have_it))
 
     def first(self, entry: Entry) -> Choice | None:
         """For a request that nobody waits before: the best engine, unless none has it or that one is full."""
@@ -134,7 +141,7 @@ class Placing:
                 if engine.usable - engine.in_flight <= engine.cooling_width:
                     return None
                 seen = self._index.match(engine, self._index.prompt(entry.request, model))
-                return Choice(engine, model, seen, _ONLY, seen.resident_tokens)
+                return Choice(engine, model, seen, _ONLY, seen.resident_tokens, seen.known_tokens)
             columns = self._columns_of(models, 0)
             if columns is not None:
                 row = self._row(entry, columns)
@@ -311,9 +318,16 @@ class Placing:
 
     def _choice(self, entry: Entry, columns: Columns, row: Row, place: int) -> Choice:
         engine, model = columns.takers[place]
-        matched = row.matched
-        route = router.why(self.policy, entry.request, len(matched), matched[place], max(matched))
-        return Choice(engine, model, entry.seen[engine.name], route, max(row.resident))
+        matched, resident = row.matched, row.resident
+        known, best = max(matched), max(resident)
+        route = router.why(self.policy, entry.request, len(matched), matched[place], known)
+        if columns.has_slot_caches:
+            seen = [entry.seen[other.name] for other in columns.engines]
+            known, best = max(of.known_tokens for of in seen), max(of.held_tokens for of in seen)
+        is_full = best > resident[place] and not any(
+            has >= best and spare > 0 for has, spare in zip(resident, columns.spare, strict=True)
+        )
+        return Choice(engine, model, entry.seen[engine.name], route, best, known, is_full)
 
     def _takers(self, models: Sequence[str], excluded: Container[str] = ()) -> Iterator[tuple[Engine, str]]:
         """Engines that take requests for one of `models` now, each with the model it would be asked for."""

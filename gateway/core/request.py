@@ -8,6 +8,8 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from gateway.core.expected import Expected
+
 
 class Outcome(StrEnum):
     """How a request ended; the closed set behind `requests_total{outcome}`."""
@@ -103,6 +105,10 @@ class Grant(Struct, frozen=True, gc=False):
     `model` is what the engine is to be asked for. `predicted_tokens` is what the index expects this engine
     to hold of the prompt, `best_tokens` the most that any engine holds. `width` may be below the request's
     own where an engine has fewer slots.
+
+    For the account of what was lost (`core/funnel.py`): `holder_full` says that no engine with the
+    `best_tokens` has a slot free, `known_tokens` is the most that any holds or is computing, `pending_tokens`
+    what this one will have beyond the predicted ones, `seen_tokens` what a cache without bounds would have.
     """
 
     key: int
@@ -114,6 +120,11 @@ class Grant(Struct, frozen=True, gc=False):
     predicted_tokens: int
     best_tokens: int
     queue_s: float
+    known_tokens: int = 0
+    holder_full: bool = False
+    pending_tokens: int = 0
+    seen_tokens: int = 0
+    expected: Expected | None = None
 
 
 class Rejection(Struct, frozen=True, kw_only=True, gc=False):
@@ -148,6 +159,9 @@ class Record(Struct, frozen=True, gc=False):
     one. Milliseconds are measured at the gateway. `ttft_ms` is `queue_ms` (in the gateway), `engine_queue_ms`
     (inside the engine, before it had a slot) and `prefill_ms` (all else); of these the latter two are None
     where it is not known when the request had a slot.
+
+    `session` is a hash in hex, empty where there is none. `seen_tokens` to `pending_tokens` are the grant's.
+    `is_miscounted`: what the engine reported less than was predicted, counting alone may explain.
     """
 
     time: str
@@ -177,3 +191,9 @@ class Record(Struct, frozen=True, gc=False):
     cached_tokens: int | None
     completion_tokens: int | None
     workload_class: str
+    session: str = ""
+    seen_tokens: int = 0
+    known_tokens: int = 0
+    holder_full: bool = False
+    pending_tokens: int = 0
+    is_miscounted: bool = False

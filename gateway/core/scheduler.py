@@ -334,14 +334,16 @@ class Scheduler:
         entry.queued_s = queue_s = entry.queued_s + (now - entry.waits_since)
         route = it.route if attempt == 1 else _RETRY
         width = request.width if request.width <= engine.slots else engine.slots
-        grant = Grant(key, name, model, route, attempt, width, resident, it.best_tokens, queue_s)
+        grant = Grant(
+            key, name, model, route, attempt, width, resident, it.best_tokens, queue_s, it.known_tokens,
+            it.holder_full, seen.known_tokens - resident, seen.ever_tokens, seen,
+        )  # fmt: skip
         entry.grant, entry.engine, entry.row = grant, engine, None
-        if entry.seen:
-            entry.seen.clear()
+        entry.seen.clear()
         for other in self._watch.timed:
             other.end_holds(request.blocks)
-        resident += seen.pending_tokens
-        engine.lease(key, width, tokens - resident, now, prompt_tokens=tokens, stream=request.stream)
+        ahead = tokens - resident - seen.pending_tokens
+        engine.lease(key, width, ahead, now, prompt_tokens=tokens, stream=request.stream)
         self._want[name] += width
         self.index.begin(name, request, model, now, seen.sight)
         if request.pool:

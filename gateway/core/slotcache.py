@@ -67,7 +67,12 @@ class SlotCache:
         return Match(max(kept, self._from_host_memory(slot, kept, blocks)[1]), 0)
 
     def sight(self, blocks: Sequence[int]) -> Sight:
-        return Sight(self.match(blocks).resident)
+        busy = [common_prefix(slot.blocks, blocks) for slot in self._slots if slot.key is not None]
+        if not busy:
+            return Sight(self.match(blocks).resident)
+        is_full = len(busy) == len(self._slots)
+        shut = self._from_host_memory(_Slot(), 0, blocks)[1] if is_full else 0
+        return Sight(self.match(blocks).resident, busy=max(busy), shut=shut)
 
     def begin(self, key: int, blocks: Sequence[int], now: float = 0.0, sight: Sight | None = None) -> None:
         if not blocks:

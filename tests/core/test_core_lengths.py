@@ -120,3 +120,16 @@ def test_of_a_chain_forgotten_in_part_the_rest_is_by_the_usual_ratio() -> None:
     for first in (1000, 2000, 3000):
         it.learn(range(first, first + 20), 1600)
     assert ruler.tokens_at(8) == 512
+
+
+def test_what_was_seen_ends_with_an_earlier_prompt_or_at_a_mark() -> None:
+    it = lengths()
+    assert it.ruler(FIRST, USUAL).whole() == (1024, 0)
+    it.learn(FIRST[:14], 1400)
+    assert it.ruler(FIRST, USUAL).whole() == (1600, 1400)
+    assert it.ruler(FIRST[:14], USUAL).whole() == (1400, 1400)
+    forked = (*FIRST[:11], 300, 301)
+    # Eleven blocks were there, of which the marks tell eight.
+    assert it.ruler(forked, USUAL).whole() == (1300, 800)
+    assert it.ruler(FIRST[:8], USUAL).whole() == (800, 800)
+    assert it.ruler((300, *FIRST), USUAL).whole() == (17 * 64, 0)

@@ -345,7 +345,9 @@ class SchedulerMachine(RuleBasedStateMachine):
             assert decision.model in it.models
             assert engine.serves(decision.model)
             assert decision.width == engine.width_here(it.width) <= engine.slots
-            assert 0 <= decision.predicted_tokens <= decision.best_tokens
+            assert 0 <= decision.predicted_tokens <= decision.best_tokens <= decision.known_tokens
+            assert 0 <= decision.pending_tokens <= decision.known_tokens - decision.predicted_tokens
+            assert decision.seen_tokens >= 0
             assert decision.queue_s >= 0.0
             limit = engine.slots if engine.quota is None else min(engine.slots, engine.quota)
             limit += engine.beyond

@@ -317,3 +317,18 @@ def test_any_order_of_calls_keeps_the_bounds_and_leaves_no_slot_busy(
     assert all(slot.key is None for slot in cache._slots)
     assert len(cache._slots) == slots
     assert not cache._from_host
+
+
+def test_what_busy_slots_have_and_what_lies_behind_them_is_told_apart() -> None:
+    cache = SlotCache(2, 100)
+    ran(cache, 1, "abcd")
+    idle = cache.sight(blocks("abcde"))
+    assert (idle.resident, idle.busy, idle.shut) == (4, 0, 0)
+    cache.begin(2, blocks("xyz"))
+    cache.begin(3, blocks("uvw"))
+    behind = cache.sight(blocks("abcde"))
+    assert (behind.resident, behind.busy, behind.shut) == (0, 0, 4)
+    running = cache.sight(blocks("xyab"))
+    assert (running.resident, running.busy, running.shut) == (0, 2, 0)
+    cache.end(3)
+    assert cache.sight(blocks("xyab")).busy == 2
