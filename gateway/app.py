@@ -103,6 +103,7 @@ class Gateway:
             normalized=lambda: self._intake.normalized,
             access_log=sys.stderr if self._access_log is None else self._access_log,
             access_log_format=self._log_format,
+            clock=self.dispatcher.now,
         )
         self._intake = Intake(self._catalog, config.admission.max_wait_s, config.admission.priority_header)
         self._intake.normalize(it.as_rule for it in config.normalize)
@@ -255,12 +256,12 @@ class Gateway:
             snapshot=self.dispatcher.snapshot,
             metrics=metrics.render,
             process_metrics=metrics.render_process,
-            records=self.observation.records.latest,
+            records=self.observation.records.told,
             operating_point=self._operating_point,
             drain=self._drain,
             explain=self._explain,
             degraded=metrics.degradations,
-            funnel=metrics.funnel,
+            funnel=self.observation.funnel,
             reload=self._reloader.reload,
             last_reload=lambda: self._reloader.status,
             config=lambda: self._shown,

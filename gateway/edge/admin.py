@@ -17,9 +17,8 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from gateway.config import ConfigError
-from gateway.core.request import Record
 from gateway.core.snapshot import Snapshot
-from gateway.edge.metrics import CONTENT_TYPE, FunnelTotals
+from gateway.edge.metrics import CONTENT_TYPE
 from gateway.edge.page import dashboard
 from gateway.edge.records import encode_json
 from gateway.edge.reload import CannotReload, Reload
@@ -31,6 +30,7 @@ PATHS = (
     "GET /metrics",
     "GET /api/state",
     "GET /api/requests?limit=",
+    "GET /api/funnel",
     "GET /api/operating-point",
     "GET /api/kv-events",
     "GET /api/marks",
@@ -65,12 +65,12 @@ class AdminDeps:
     snapshot: Callable[[], Snapshot]
     metrics: Callable[[], bytes]
     process_metrics: Callable[[], bytes]
-    records: Callable[[int], Sequence[Record]]
+    records: Callable[[int], Sequence[Mapping[str, object]]]
     operating_point: Callable[[], Mapping[str, object]]
     drain: Callable[[str, bool], bool]
     explain: Callable[[str, bytes], Mapping[str, object]]
     degraded: Callable[[], Mapping[str, bool | float]]
-    funnel: Callable[[], FunnelTotals]
+    funnel: Callable[[], Mapping[str, object]]
     reload: Callable[[], Awaitable[Sequence[str]]]
     last_reload: Callable[[], Reload]
     config: Callable[[], Mapping[str, object]]

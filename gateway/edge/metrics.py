@@ -4,9 +4,9 @@ prometheus_client's own counters and histograms cost 11 to 19 us for one request
 third of what the whole relay may take, so they appear only when somebody scrapes.
 """
 
+import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
 from prometheus_client import (
     CollectorRegistry,
@@ -19,11 +19,13 @@ from prometheus_client.core import HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from gateway.core.engine import SlotSource
+from gateway.core.funnel import WITHOUT, Row, row
 from gateway.core.health import UP
 from gateway.core.request import PRIORITY_NAMES, Outcome, Reason, Record
 from gateway.core.snapshot import Snapshot
 from gateway.edge.families import PREFIX as PREFIX
 from gateway.edge.families import counter, engine_families, gauge, histogram_family, runs_less_than_told
+from gateway.edge.funnel import Funnel, Tokens
 from gateway.edge.histogram import Histogram
 from gateway.wire.paths import APIS
 
@@ -34,9 +36,6 @@ OTHER = "other"
 
 NO_ENGINE = "none"
 """Engine label of requests that were never put on an engine."""
-
-NO_FUNNEL_APIS = frozenset({"embeddings", "tokenize", "detokenize"})
-"""These never report cached tokens; counting them as unknown would hide engines that should."""
 
 # Of the scheduler's reasons, a failed resend counts as the engine's error and is no refusal.
 REJECT_REASONS = tuple(str(reason) for reason in Reason if reason is not Reason.ENGINE_UNREACHABLE)
@@ -77,29 +76,6 @@ _BATCH = 64
 _OK, _REJECTED = Outcome.OK, Outcome.REJECTED
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FunnelTotals:
-    """Tokens since the start, over requests whose engine reported its cached tokens.
-
-    `hit_rate` is delivered / prompt, None before the first report; `unknown_requests` is how many
-    finished without one.
-    """
-
-    prompt: int
-    best: int
-    predicted: int
-    delivered: int
-    hit_rate: float | None
-    unknown_requests: int
-
-
-class _Funnel:
-    __slots__ = ("best", "delivered", "predicted", "prompt")
-
-    def __init__(self) -> None:
-        self.prompt = self.best = self.predicted = self.delivered = 0
-
-
 class _Reports:
     """Whether one engine tells its cached tokens."""
 
@@ -116,13 +92,13 @@ class _Reports:
 class _Cell:
     """All counts of one (engine, model, api); the last two are shared with its siblings."""
 
-    __slots__ = ("funnel", "is_funnel", "outcomes", "reports")
+    __slots__ = ("has_tokens", "outcomes", "reports", "tokens")
 
-    def __init__(self, funnel: _Funnel, reports: _Reports, is_funnel: bool) -> None:
+    def __init__(self, tokens: Tokens, reports: _Reports, has_tokens: bool) -> None:
         self.outcomes: defaultdict[Outcome, int] = defaultdict(int)
-        self.funnel = funnel
+        self.has_tokens = has_tokens
+        self.tokens = tokens
         self.reports = reports
-        self.is_funnel = is_funnel
 
 
 Key = tuple[str, str, str]
@@ -146,6 +122,7 @@ class Metrics(Collector):
         degraded: Callable[[], Mapping[str, bool | float]] = dict,
         reloaded: Callable[[], bool] = lambda: True,
         normalized: Callable[[], Mapping[str, int]] = dict,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._snapshot = snapshot
         self._known_models = known_models
@@ -155,7 +132,8 @@ class Metrics(Collector):
         self._normalized = normalized
         self._cells: dict[Key, _Cell] = {}
         self._found: dict[Key, _Cell] = {}
-        self._funnels: dict[tuple[str, str], _Funnel] = {}
+        self._clock = clock
+        self._funnel = Funnel(clock())
         self._reports: dict[str, _Reports] = {}
         self._rejected = dict.fromkeys((*REJECT_REASONS, OTHER), 0)
         self._queue_wait = Histogram(QUEUE_WAIT_BUCKETS_S)
@@ -185,6 +163,11 @@ class Metrics(Collector):
         """All that has been observed: to be called before any count is read. A batch of them costs half as
         much as one at a time, with a request's other work between."""
         observed, self._observed = self._observed, []
+        rows: defaultdict[tuple[Tokens, str, str], list[Row]] = defaultdict(list)
+        began = self._funnel.began
+        # Most often a request counts to where the one before it did, which is quicker to see than to look up.
+        last_tokens: Tokens | None = None
+        last_workload, last_key, append = "", "", list[Row]().append
         for cell, record in observed:
             outcome, queue_ms, ttft_ms = record.outcome, record.queue_ms, record.ttft_ms
             cell.outcomes[outcome] += 1
@@ -203,23 +186,34 @@ class Metrics(Collector):
                     self._ttft_prefill.observe(record.prefill_ms / 1e3)
             if record.overhead_ms is not None:
                 self._overhead.observe(record.overhead_ms / 1e3)
-            if cell.is_funnel and record.width:
-                _count_tokens(cell, record)
+            if not (cell.has_tokens and record.width) or (counted := row(record)) is None:
+                continue
+            tokens, workload, key = cell.tokens, record.workload_class, record.key_name
+            if tokens is not last_tokens or workload != last_workload or key != last_key:
+                last_tokens, last_workload, last_key = tokens, workload, key
+                append = rows[tokens, workload, key].append
+            append(counted)
+            reports = cell.reports
+            if counted[0]:
+                reports.ok_since, reports.ever = 0, True
+                if ttft_ms is not None:
+                    began((counted, ttft_ms))
+            else:
+                reports.unknown += 1
+                reports.ok_since += 1
+        if rows:
+            self._funnel.count(rows, self._clock())
 
-    def funnel(self) -> FunnelTotals:
-        """The funnel over all engines and models, for `/api/state`."""
-        self._count()
-        funnels = self._funnels.values()
-        prompt = sum(funnel.prompt for funnel in funnels)
-        delivered = sum(funnel.delivered for funnel in funnels)
-        return FunnelTotals(
-            prompt=prompt,
-            best=sum(funnel.best for funnel in funnels),
-            predicted=sum(funnel.predicted for funnel in funnels),
-            delivered=delivered,
-            hit_rate=delivered / prompt if prompt else None,
-            unknown_requests=sum(reports.unknown for reports in self._reports.values()),
-        )
+    def count(self) -> None:
+        """All that has been observed, so that it counts to the time in which it was: to be called often."""
+        if self._observed:
+            self._count()
+
+    @property
+    def funnel(self) -> Funnel:
+        """With all that has been observed."""
+        self.count()
+        return self._funnel
 
     def degradations(self) -> dict[str, bool | float]:
         """Every kind of degradation, also those that do not hold now."""
@@ -267,9 +261,9 @@ class Metrics(Collector):
         label = (engine or NO_ENGINE, model if is_known else OTHER, api if api in _APIS else OTHER)
         cell = self._cells.get(label)
         if cell is None:
-            funnel = self._funnels.setdefault(label[:2], _Funnel())
+            tokens = self._funnel.tokens(*label[:2])
             reports = self._reports.setdefault(label[0], _Reports())
-            cell = self._cells[label] = _Cell(funnel, reports, bool(engine) and api not in NO_FUNNEL_APIS)
+            cell = self._cells[label] = _Cell(tokens, reports, bool(engine) and api not in WITHOUT)
         # Only what cannot be made up by a client may be remembered.
         if is_known and api in _APIS:
             self._found[key] = cell
@@ -300,10 +294,7 @@ class Metrics(Collector):
 
     def _funnel_families(self, snapshot: Snapshot) -> Iterator[Metric]:
         live = {view.name for view in snapshot.engines}
-        funnels = [(label, funnel) for label, funnel in self._funnels.items() if label[0] in live]
-        for name, field, text in _FUNNEL:
-            samples = [(label, getattr(funnel, field)) for label, funnel in funnels]
-            yield counter(name, text, ("engine", "model"), samples)
+        yield from self._funnel.families(live)
         unknown = [
             ((name,), self._reports[name].unknown if name in self._reports else 0) for name in sorted(live)
         ]
@@ -335,26 +326,3 @@ class Metrics(Collector):
             key = (waiting.model if waiting.model in known else OTHER, waiting.priority)
             depth[key] = depth.get(key, 0) + 1
         return gauge("queue_depth", "Requests waiting in the gateway.", ("model", "priority"), depth.items())
-
-
-def _count_tokens(cell: _Cell, record: Record) -> None:
-    prompt, delivered = record.prompt_tokens, record.cached_tokens
-    if prompt is not None and delivered is not None:
-        funnel = cell.funnel
-        funnel.prompt += prompt
-        funnel.best += record.best_cached_tokens
-        funnel.predicted += record.predicted_cached_tokens
-        funnel.delivered += delivered
-        cell.reports.ok_since = 0
-        cell.reports.ever = True
-    elif record.outcome is _OK:
-        cell.reports.unknown += 1
-        cell.reports.ok_since += 1
-
-
-_FUNNEL = (
-    ("prompt_tokens", "prompt", "Prompt tokens of requests whose engine reported its cached tokens."),
-    ("cached_tokens_best", "best", "Of these, the most that any engine was expected to hold."),
-    ("cached_tokens_predicted", "predicted", "Of these, what the chosen engine was expected to hold."),
-    ("cached_tokens_delivered", "delivered", "Of these, what the engine reported as served from its cache."),
-)

@@ -33,9 +33,13 @@ class Observation:
         access_log: TextIO,
         access_log_format: str,
         kv_feeds: KvFeeds,
+        clock: Callable[[], float],
     ) -> None:
         self._kv_feeds = kv_feeds
         self._degraded = degraded
+        self._snapshot = snapshot
+        self._clock = clock
+        self._timestamp = timestamp
         self.records = RecentRecords()
         self.worked = Worked()
         self.samples = Samples()
@@ -48,6 +52,7 @@ class Observation:
             degraded=self._all_degraded,
             reloaded=reloaded,
             normalized=normalized,
+            clock=clock,
         )
 
     def ended(self, record: Record) -> None:
@@ -61,11 +66,20 @@ class Observation:
         self.access.flush()
         self.worked.count()
         self.samples.count()
+        self.metrics.count()
 
     def views(self) -> Views:
         """What the admin port shows beside its own."""
         views = self.marks.views()
-        return replace(views, gets={"/api/kv-events": self._kv_feeds.shown, **views.gets})
+        more = {"/api/kv-events": self._kv_feeds.shown, "/api/funnel": self._funnel_page}
+        return replace(views, gets={**more, **views.gets})
+
+    def funnel(self) -> Mapping[str, object]:
+        """Since the start, for `/api/state`."""
+        return self.metrics.funnel.state(self._snapshot(), self._clock())
+
+    def _funnel_page(self, _query: Mapping[str, str]) -> object:
+        return self.metrics.funnel.page(self._snapshot(), self._clock(), self._timestamp())
 
     def _all_degraded(self) -> Mapping[str, bool | float]:
         return {

@@ -5,7 +5,9 @@ from collections import deque
 from itertools import islice
 
 import msgspec
+from msgspec.structs import asdict
 
+from gateway.core.funnel import losses
 from gateway.core.request import Record
 
 
@@ -21,6 +23,10 @@ class RecentRecords:
     def latest(self, limit: int) -> list[Record]:
         """At most `limit` records, newest first."""
         return list(islice(reversed(self._records), max(limit, 0)))
+
+    def told(self, limit: int) -> list[dict[str, object]]:
+        """`latest`, each with what it `lost` by reason, None where that is unknown."""
+        return [{**asdict(record), "lost": losses(record)} for record in self.latest(limit)]
 
     def __len__(self) -> int:
         return len(self._records)

@@ -106,18 +106,25 @@ class Trace:
             model, engine, route = grant.model, grant.engine, grant.route._value_
             attempts, queue_ms = grant.attempt, self.queue_s * 1000
             predicted, best = grant.predicted_tokens, grant.best_tokens
+            seen, known, pending = grant.seen_tokens, grant.known_tokens, grant.pending_tokens
+            is_full, is_miscounted, cached = grant.holder_full, False, usage.cached_tokens
+            if cached is not None and cached < predicted and grant.expected is not None:
+                is_miscounted = grant.expected.may_be(cached)
         else:
             model, engine, route = request.model, "", ""
             attempts, queue_ms = 0, duration_ms
-            predicted = best = 0
-        # By name these 27 would cost ten times as much.
+            predicted = best = seen = known = pending = 0
+            is_full = is_miscounted = False
+        session = request.session
+        # By name these 33 would cost ten times as much.
         return Record(
             timestamp, request.id, request.api, model if len(model) <= _MAX_NAME else model[:_MAX_NAME],
             engine, outcome, self.status, self.code, self.is_stream, request.width, route, attempts,
             self.key_name, queue_ms, self.connect_s * 1000, ttft_ms, engine_queue_ms, prefill_ms, duration_ms,
             None if overhead_s is None else overhead_s * 1000, request.prompt_bytes,
             predicted, best, usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens,
-            request.workload,
+            request.workload, f"{session:016x}" if session else "", seen, known, is_full, pending,
+            is_miscounted,
         )  # fmt: skip
 
 

@@ -21,7 +21,8 @@ class Dialect(Protocol):
     """One engine kind. All methods are pure; a body that cannot be read gives the default, never an error.
 
     `facts_paths` are fetched once per process of the engine, `load_path` at every probe. `cap_setting` is
-    what the engine's operator calls its cap, with the default, for a person who has to look it up.
+    what the engine's operator calls its cap, with the default, for a person who has to look it up;
+    `cached_setting` says what makes it tell cached tokens, for one whose engine does not.
     """
 
     @property
@@ -34,6 +35,8 @@ class Dialect(Protocol):
     def load_path(self) -> str | None: ...
     @property
     def cap_setting(self) -> str: ...
+    @property
+    def cached_setting(self) -> str: ...
 
     def read_health(self, answer: Answer) -> Probe: ...
 

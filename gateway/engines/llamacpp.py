@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from gateway.core.call import Call, Prepared
 from gateway.core.engine import Facts, LoadReport, Probe, Residency, SlotSource
 from gateway.engines.base import Answer
-from gateway.engines.plain import PlainDialect
+from gateway.engines.plain import TOLD_BY_ITSELF, PlainDialect
 from gateway.engines.reading import MODELS_PATH, count, member, model_cards, model_names, read_json, serving
 
 PROPS_PATH = "/props"
@@ -23,6 +23,7 @@ class LlamaCppDialect(PlainDialect):
 
     kind = "llamacpp"
     cap_setting = "--parallel, default 4"
+    cached_setting = TOLD_BY_ITSELF
     # Not /health: this answers as fast, is 503 while loading too, and shows which process answers.
     health_path = PROPS_PATH
     facts_paths = (MODELS_PATH, PROPS_PATH)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from gateway.core.engine import Facts, LoadReport, Probe, SlotSource
 from gateway.engines.base import Answer
 from gateway.engines.exposition import page_of, total, values
-from gateway.engines.plain import AskingDialect
+from gateway.engines.plain import TOLD_BY_ITSELF, AskingDialect
 from gateway.engines.reading import (
     MODELS_PATH,
     longest_context_tokens,
@@ -31,6 +31,7 @@ class LmdeployDialect(AskingDialect):
 
     kind = "lmdeploy"
     cap_setting = "--max-batch-size, default 128 to 1024 by device"
+    cached_setting = TOLD_BY_ITSELF
     health_path = "/health"
     facts_paths = (MODELS_PATH,)
     load_path = "/metrics"

@@ -32,6 +32,7 @@ class OllamaDialect(PlainDialect):
 
     kind = "ollama"
     cap_setting = "OLLAMA_NUM_PARALLEL, default 1"
+    cached_setting = "Ollama never tells cached tokens"
     health_path = ROOT_PATH
     facts_paths = (MODELS_PATH,)
 

@@ -8,6 +8,9 @@ from gateway.engines.reading import serving
 
 _USAGE_PATHS = frozenset({"/v1/chat/completions", "/v1/completions"})
 
+TOLD_BY_ITSELF = "it tells them by itself: something before it may drop the usage of its answers"
+"""Of engines that tell cached tokens without being asked."""
+
 
 class PlainDialect:
     """Nothing tells the engine's process or its load, and calls go as they came.
@@ -17,6 +20,7 @@ class PlainDialect:
 
     load_path: str | None = None
     cap_setting = ""
+    cached_setting = "its usage has no cached tokens; its own documentation says whether they can be had"
 
     def __init__(self, inject_usage: bool = True) -> None:
         del inject_usage

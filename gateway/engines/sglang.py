@@ -41,6 +41,7 @@ class SglangDialect(AskingDialect):
 
     kind = "sglang"
     cap_setting = "--max-running-requests"
+    cached_setting = "start it with --enable-cache-report; it then tells only what is above zero"
     health_path = MODELS_PATH
     facts_paths = (MODELS_PATH, LOADS_PATH, SERVER_INFO_PATH)
     load_path = LOADS_PATH

@@ -32,6 +32,7 @@ class TgiDialect(PlainDialect):
 
     kind = "tgi"
     cap_setting = "--max-concurrent-requests, default 128, or less"
+    cached_setting = "TGI never tells cached tokens"
     health_path = "/health"
     facts_paths = (MODELS_PATH, INFO_PATH, _METRICS_PATH)
     load_path = _METRICS_PATH

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from gateway.core.engine import Facts, LoadReport, SlotSource
 from gateway.engines.base import Answer
 from gateway.engines.exposition import page_of, total, values, whole
-from gateway.engines.plain import AskingDialect
+from gateway.engines.plain import TOLD_BY_ITSELF, AskingDialect
 from gateway.engines.reading import MODELS_PATH, count, longest_context_tokens, model_cards, model_names
 
 # Not /metrics: that is JSON, and each read of it takes the iteration statistics away from whoever else
@@ -32,6 +32,7 @@ class TrtllmDialect(AskingDialect):
 
     kind = "trtllm"
     cap_setting = "--max_batch_size"
+    cached_setting = TOLD_BY_ITSELF
     health_path = "/health"
     facts_paths = (MODELS_PATH, METRICS_PATH)
     load_path = METRICS_PATH

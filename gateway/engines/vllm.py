@@ -42,6 +42,7 @@ class VllmDialect(AskingDialect):
 
     kind = "vllm"
     cap_setting = "--max-num-seqs, default 256"
+    cached_setting = "start it with --enable-prompt-tokens-details"
     health_path = "/health"
     facts_paths = (MODELS_PATH, _METRICS_PATH, _SERVER_INFO_PATH)
     load_path = _METRICS_PATH

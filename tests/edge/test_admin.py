@@ -52,11 +52,11 @@ class Gateway:
             "snapshot": self.snapshot,
             "metrics": self.metrics.render,
             "process_metrics": self.metrics.render_process,
-            "records": self.recent.latest,
+            "records": self.recent.told,
             "drain": self.drain,
             "explain": self.explain,
             "degraded": self.metrics.degradations,
-            "funnel": self.metrics.funnel,
+            "funnel": lambda: self.metrics.funnel.state(self.snapshot(), 0.0),
             "version": "1.2.3",
             "reload": self.reload,
             "last_reload": lambda: Reload(last_at="2026-01-02T03:04:05.678Z"),
@@ -97,13 +97,18 @@ async def test_the_state_is_the_snapshot_with_what_else_the_dashboard_needs():
     assert (state["version"], state["uptime_s"]) == ("1.2.3", 42.5)
     kinds = ("metrics_stale", "usage_missing", "slots_assumed", "cap_mismatch")
     assert state["degraded"] == dict.fromkeys(kinds, False)
+    lost = {"cold": 400, "spilled": 400, "queued_elsewhere": 0, "pending": 0, "evicted": 176}
     assert state["funnel"] == {
+        "requests": 2,
         "prompt": 2000,
+        "infinite": 1600,
         "best": 1600,
         "predicted": 1200,
         "delivered": 1024,
         "hit_rate": 0.512,
+        "lost": {**lost, "engine_disagrees": 0},
         "unknown_requests": 0,
+        "sentence": "Too little traffic to say: 2 requests with cached tokens reported since the start.",
     }
     assert state["config"] == {"listen": "127.0.0.1:8900"}
     assert state["reload"] == {"last_at": "2026-01-02T03:04:05.678Z", "ok": True, "problems": []}

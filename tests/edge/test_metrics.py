@@ -3,8 +3,9 @@ from edge_values import a_record, a_snapshot, a_waiting, an_engine
 from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.core.engine import Health, SlotSource
+from gateway.core.funnel import REASONS
 from gateway.core.request import Outcome
-from gateway.edge.metrics import FunnelTotals, Metrics
+from gateway.edge.metrics import Metrics
 
 LABELS = [
     "engine",
@@ -60,6 +61,7 @@ def test_every_metric_of_this_release_is_there_with_its_type():
         for family in text_string_to_metric_families(Gateway().metrics.render().decode())
     }
     counters = "requests slot_idle_while_waiting_seconds rejected prompt_tokens cached_tokens_best "
+    counters += "cached_tokens_infinite prefix_loss_tokens "
     counters += (
         "cached_tokens_predicted cached_tokens_delivered cached_tokens_unknown_requests concurrency_seconds"
     )
@@ -80,7 +82,7 @@ def test_every_metric_of_this_release_is_there_with_its_type():
 def test_every_request_is_counted_whenever_somebody_looks(times):
     gateway = Gateway()
     gateway.finish(times)
-    assert gateway.metrics.funnel().prompt == times * 1000
+    assert gateway.metrics.funnel.total().prompt == times * 1000
     gateway.finish(times)
     assert gateway.scrape()["request_seconds_count",] == times * 2
     gateway.finish(times, cached_tokens=None)
@@ -165,9 +167,31 @@ def test_the_funnel_sums_tokens_of_requests_whose_engine_reported():
     assert scrape["cached_tokens_predicted_total", "a", "m"] == 600
     assert scrape["cached_tokens_delivered_total", "a", "m"] == 512
     assert scrape["cached_tokens_unknown_requests_total", "a"] == 0
-    assert gateway.metrics.funnel() == FunnelTotals(
-        prompt=1010, best=800, predicted=600, delivered=512, hit_rate=512 / 1010, unknown_requests=0
-    )
+    total = gateway.metrics.funnel.total()
+    assert (total.requests, total.unknown_requests, total.hit_rate) == (2, 0, 512 / 1010)
+    assert (total.prompt, total.best, total.predicted, total.delivered) == (1010, 800, 600, 512)
+
+
+def test_every_token_that_was_not_delivered_has_a_reason():
+    gateway = Gateway()
+    reasons = gateway.family("prefix_loss_tokens_total")
+    assert reasons == dict.fromkeys(((reason,) for reason in REASONS), 0)
+    had = {"best_cached_tokens": 800, "predicted_cached_tokens": 600, "cached_tokens": 512}
+    gateway.finish(**had, known_tokens=800)
+    gateway.finish(**had, known_tokens=900, holder_full=True, is_miscounted=True, seen_tokens=950)
+    scrape = gateway.scrape()
+    lost = {key[1]: value for key, value in scrape.items() if key[0] == "prefix_loss_tokens_total"}
+    assert lost == {
+        "cold": 200 + 100,
+        "pending": 100,
+        "spilled": 200,
+        "queued_elsewhere": 200,
+        "evicted": 88,
+        "engine_disagrees": 88,
+    }
+    assert scrape["cached_tokens_infinite_total", "a", "m"] == 800 + 950
+    delivered = scrape["cached_tokens_delivered_total", "a", "m"]
+    assert sum(lost.values()) == scrape["prompt_tokens_total", "a", "m"] - delivered
 
 
 @pytest.mark.parametrize("missing", ["cached_tokens", "prompt_tokens"])
@@ -178,7 +202,7 @@ def test_a_request_without_a_report_is_unknown_and_in_no_token_counter(missing):
     assert scrape["cached_tokens_unknown_requests_total", "a"] == 1
     assert scrape["prompt_tokens_total", "a", "m"] == 0
     assert scrape["cached_tokens_predicted_total", "a", "m"] == 0
-    assert gateway.metrics.funnel().hit_rate is None
+    assert gateway.metrics.funnel.total().hit_rate is None
 
 
 def test_a_request_that_failed_before_its_report_is_not_unknown():
@@ -210,7 +234,7 @@ def test_calls_that_have_no_cached_tokens_are_left_out_of_the_funnel(changes):
 def test_an_answer_of_the_gateway_itself_is_not_an_engine_without_a_report():
     gateway = Gateway()
     gateway.finish(engine="", api="models", cached_tokens=None)
-    assert gateway.metrics.funnel().unknown_requests == 0
+    assert gateway.metrics.funnel.total().unknown_requests == 0
 
 
 def test_the_queue_is_zero_and_not_absent_where_nothing_waits():

@@ -53,3 +53,20 @@ def test_ascii_json_keeps_the_value_and_escapes_what_a_terminal_would_act_on():
 
 def test_ascii_json_escapes_delete_in_otherwise_plain_text():
     assert encode_ascii_json("a\x7f") == b'"a\\u007f"'
+
+
+def test_what_is_told_of_a_record_has_what_it_lost():
+    records = RecentRecords()
+    records.add(a_record(known_tokens=800))
+    records.add(a_record(cached_tokens=None))
+    newer, older = records.told(10)
+    assert newer["lost"] is None
+    assert older["id"] == "r-1"
+    assert json.loads(encode_json(older))["lost"] == {
+        "cold": 200,
+        "spilled": 200,
+        "queued_elsewhere": 0,
+        "pending": 0,
+        "evicted": 88,
+        "engine_disagrees": 0,
+    }

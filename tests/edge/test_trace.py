@@ -109,3 +109,39 @@ def test_what_was_spent_on_an_engine_that_failed_it_is_no_wait_inside_the_one_th
 def test_an_answer_without_a_first_token_has_no_parts():
     record = record_of(Trace(10.0), Usage(prefill_s=1.0))
     assert (record.ttft_ms, record.engine_queue_ms, record.prefill_ms) == (None, None, None)
+
+
+class AtLeast:
+    """Counting explains all down to this."""
+
+    def __init__(self, tokens: int) -> None:
+        self._tokens = tokens
+
+    def may_be(self, cached_tokens: int) -> bool:
+        return cached_tokens >= self._tokens
+
+
+def test_a_record_tells_what_was_known_when_its_request_was_granted():
+    grant = Grant(
+        key=1, engine="a", model="m", route=Route.PREFIX, attempt=1, width=1, predicted_tokens=512,
+        best_tokens=600, queue_s=0.0, known_tokens=700, holder_full=True, pending_tokens=64, seen_tokens=800,
+        expected=AtLeast(448),
+    )  # fmt: skip
+
+    def record(cached: int | None) -> Record:
+        usage = Usage(prompt_tokens=1000, cached_tokens=cached)
+        request = Request(key=1, id="r-1", api="chat", model="m", session=0xBEEF)
+        return Trace(10.0).record(request, grant, usage, Outcome.OK, "", 20.0)
+
+    it = record(512)
+    assert (it.session, it.seen_tokens, it.known_tokens) == ("000000000000beef", 800, 700)
+    assert (it.holder_full, it.pending_tokens, it.is_miscounted) == (True, 64, False)
+    assert record(448).is_miscounted
+    assert not record(64).is_miscounted
+    assert not record(None).is_miscounted
+
+
+def test_a_record_without_a_grant_knows_nothing():
+    it = Trace(10.0).record(REQUEST, None, Usage(), Outcome.REJECTED, "", 20.0)
+    assert (it.session, it.seen_tokens, it.known_tokens) == ("", 0, 0)
+    assert (it.holder_full, it.pending_tokens, it.is_miscounted) == (False, 0, False)
