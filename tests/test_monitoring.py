@@ -24,9 +24,7 @@ OF_PROMETHEUS = {"job", "instance"}
 """Labels that are put on at a scrape."""
 
 COMING = {
-    "prefix_gateway_prefix_loss_tokens_total": {"reason"},
     "prefix_gateway_prefix_breaks_total": {"kind"},
-    "prefix_gateway_cached_tokens_infinite_total": {"engine", "model"},
 }
 """Of the contract, and not told yet."""
 

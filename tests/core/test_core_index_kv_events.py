@@ -194,3 +194,14 @@ def test_with_an_engine_goes_what_its_events_told() -> None:
     index.unfollow("a")
 
     assert not index.residences
+
+
+def test_what_events_told_may_be_reported_less_by_no_more_than_a_part_of_a_block() -> None:
+    a = blocks_of_64()
+    index = index_of(a)
+    ran(index, a, request(1, text(512, "x")), 513, HASHES)
+    index.hear("a", [Removed([8])], 3.0)
+    seen = index.match(a, index.prompt(request(2, text(1024, "x")), "m"))
+    assert (seen.resident_tokens, seen.held_tokens, seen.known_tokens) == (448, 448, 448)
+    assert seen.may_be(385)
+    assert not seen.may_be(384)
