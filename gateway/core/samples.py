@@ -213,7 +213,7 @@ class Samples:
         cached = [_UNKNOWN if it.cached_tokens is None else it.cached_tokens for it in records]
         to.prompt += array("i", prompts)
         to.cached += array("i", cached)
-        to.session += array("q", [hash(getattr(it, "session", "")) for it in records])
+        to.session += array("q", [hash(it.session) for it in records])
         to.kind += array("H", [kinds[it.engine, it.model, it.workload_class] for it in records])
         if len(to) > self._capacity * 9 // 8:
             to.drop(len(to) - self._capacity)
