@@ -1,0 +1,167 @@
+from breaker_values import OTHER_RULES, RULES, an_arrival, said, system, tool
+from msgspec.structs import replace
+
+from gateway.core.breakers import MAX_ROWS, Breakers
+from gateway.core.shapes import outline
+
+LONG = "a long message, " * 40
+
+
+def stamped(time, *rest):
+    return system(f"{RULES}\nNow: {time}\n{RULES}"), said(*rest)
+
+
+def kinds(breakers):
+    return {kind: count for kind, count in breakers.kinds.items() if count}
+
+
+def test_each_request_that_breaks_its_session_s_prefix_is_counted():
+    breakers = Breakers()
+    assert breakers.see(an_arrival(*stamped("10:15", "hi"), session=5)) is None
+    broken = breakers.see(an_arrival(*stamped("10:16", "hi", "ho", "go"), session=5, now=60.0))
+    assert (broken.kind, broken.part) == ("timestamp", "system[0]")
+    breakers.see(an_arrival(*stamped("10:17", "hi", "ho", "go", "so", "on"), session=5, now=120.0))
+    assert kinds(breakers) == {"timestamp": 2}
+    (row,) = breakers.rows(120.0)
+    assert (row.scope, row.client, row.count) == ("session", "a client", 2)
+    assert (row.first_at, row.last_at) == (60.0, 120.0)
+    assert row.tokens == row.tokens_per_hour(120.0) > 2 * broken.lost_bytes // 5
+    assert breakers.checked == 3
+    assert len(breakers.kinds) == 12
+
+
+def test_tokens_of_the_last_hour_fade():
+    breakers = Breakers()
+    for minute in (0, 10, 20, 70):
+        breakers.see(an_arrival(*stamped(f"10:{minute:02d}", "hi"), session=5, now=minute * 60.0))
+    (row,) = breakers.rows(4200.0)
+    assert row.count == 3
+    assert row.tokens_per_hour(4200.0) < row.tokens
+    assert row.tokens_per_hour(9000.0) == 0
+    assert len(row.buckets) == 2
+
+
+def test_sessions_of_a_client_break_what_they_share():
+    breakers = Breakers()
+    breakers.see(an_arrival(*stamped("10:15", "hi"), session=5))
+    broken = breakers.see(an_arrival(*stamped("10:16", "what else?"), session=6))
+    assert broken.kind == "timestamp"
+    assert breakers.rows(0.0)[0].scope == "family"
+    assert breakers.see(an_arrival(*stamped("10:15", "and that?"), session=7)) is None
+
+
+def test_a_prompt_that_goes_on_is_read_from_its_end():
+    breakers, read = Breakers(), []
+    shared = system(RULES)
+
+    def seen(*texts):
+        arrival, segments = an_arrival(shared, said(*texts), session=5), said(*texts)
+
+        def body(first):
+            read.append(first)
+            return [it for it in segments if it.item >= first]
+
+        return breakers.see(replace(arrival, body=body))
+
+    texts = [f"{n}: {LONG}" for n in range(6)]
+    assert seen(*texts[:2]) is None
+    assert seen(*texts[:4]) is None
+    assert seen(*texts) is None
+    assert read == [0, 1, 3]
+    assert seen(*texts[:3], "another", *texts[4:], "and on").kind == "edited_history"
+
+
+def test_a_prompt_that_repeats_is_not_read_at_all():
+    breakers = Breakers()
+    arrival = an_arrival(system(RULES), said(LONG))
+    assert not breakers.repeats(0, arrival.blocks, arrival.prompt_bytes)
+    breakers.see(arrival)
+    assert breakers.repeats(0, arrival.blocks, arrival.prompt_bytes)
+    assert not breakers.repeats(0, arrival.blocks, arrival.prompt_bytes + 1)
+    assert not breakers.repeats(9, arrival.blocks, arrival.prompt_bytes)
+    assert breakers.checked == 2
+
+
+def test_what_is_behind_the_last_block_is_compared_too():
+    breakers = Breakers()
+    breakers.see(an_arrival(system(RULES), said(LONG, LONG, "done", "ok"), session=5))
+    broken = breakers.see(an_arrival(system(RULES), said(LONG, LONG, "DONE", "ok", "so"), session=5))
+    assert broken.kind == "edited_history"
+    assert broken.lost_bytes < 64
+    assert (
+        breakers.see(an_arrival(system(RULES), said(LONG, LONG, "DONE", "ok", "so", "on"), session=5)) is None
+    )
+
+
+def test_a_known_client_is_known_by_its_blocks():
+    breakers, tools = Breakers(), [*tool(0, "read", RULES), *tool(1, "write", OTHER_RULES)]
+    shared, read = [*system(RULES), *tools], []
+
+    def seen(question, session):
+        arrival = an_arrival(shared, said(question), session=session)
+
+        def again():
+            read.append(question)
+            return shared
+
+        return breakers.see(replace(arrival, shared=again))
+
+    for at, word in enumerate(("one", "two", "three", "four")):
+        assert seen(f"{word} {LONG}", at + 1) is None
+    assert read == [f"one {LONG}", f"two {LONG}"]
+
+
+def test_a_prompt_without_messages_is_one():
+    breakers = Breakers()
+    assert breakers.see(an_arrival(system(RULES), [])) is None
+    assert breakers.see(an_arrival(system(RULES), [])) is None
+    assert breakers.see(an_arrival([], [])) is None
+    assert breakers.checked == 3
+
+
+def test_of_a_long_prompt_that_comes_first_the_newest_messages_are_looked_at():
+    breakers = Breakers()
+    texts = [f"{n} {'word ' * 4000}" for n in range(12)]
+    breakers.see(an_arrival(system(RULES), said(*texts), session=5))
+    digests = outline(said(*texts)).digests
+    known = [breakers.shapes.get(it) is not None for it in digests]
+    assert known[0]
+    assert known[-1]
+    assert not all(known)
+
+
+def test_the_nearest_of_a_session_s_conversations_is_the_previous_one():
+    breakers = Breakers()
+    breakers.see(an_arrival(system(RULES), said(LONG, "one", "short " * 20), session=5))
+    breakers.see(an_arrival(system(RULES), said(LONG, "two", LONG * 2), session=5))
+    found = breakers.see(
+        an_arrival(system(RULES), said(LONG, "new", LONG * 2, "so", "short " * 20), session=5)
+    )
+    assert (found.kind, found.part) == ("edited_history", "messages[1]")
+    assert found.lost_bytes > len(LONG)
+
+
+def test_rows_are_bounded_and_the_worst_is_first():
+    breakers = Breakers()
+    for at in range(MAX_ROWS + 3):
+        breakers.see(an_arrival(*stamped("10:15", "hi"), session=at + 1, client=f"c{at}"))
+        breakers.see(an_arrival(*stamped("10:16", "hi"), session=at + 1, client=f"c{at}"))
+    rows = breakers.rows(0.0)
+    assert len(rows) == MAX_ROWS
+    assert rows[0].tokens >= rows[-1].tokens
+
+
+def test_text_is_kept_only_while_it_may_be():
+    breakers = Breakers(keep_text=True)
+    breakers.see(an_arrival(*stamped("10:15", "hi"), session=5))
+    breakers.see(an_arrival(*stamped("10:16", "hi"), session=5))
+    assert "10:15" in breakers.rows(0.0)[0].text[0]
+    breakers.keep_text(True)
+    assert len(breakers.shapes) > 0
+    breakers.keep_text(False)
+    assert breakers.rows(0.0)[0].text is None
+    assert len(breakers.shapes) == 0
+    breakers.keep_text(False)
+    breakers.see(an_arrival(*stamped("10:17", "hi"), session=5))
+    breakers.see(an_arrival(*stamped("10:18", "hi"), session=5))
+    assert breakers.rows(0.0)[0].text is None
