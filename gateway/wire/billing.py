@@ -16,6 +16,7 @@ _MARK = _BEFORE + _PREFIX.encode()
 # Prompts that begin with fields for the template, or with tools.
 _OTHERWISE = (b"\x1f", b"\x1d")
 _LINE = re.compile(rb"[^\n\x1d-\x1f]*\n?")
+_CCH_TEXT = re.compile(r"cch=.{5};")
 _CCH = re.compile(rb"cch=.{5};", re.DOTALL)
 
 
@@ -35,3 +36,11 @@ def as_rendered(canonical: bytes, billing: Billing) -> bytes:
         return canonical
     line = _CCH.sub(b"cch=fffff;", found[0], count=1) if billing is Billing.MASKED else b""
     return canonical[: found.start()] + line + canonical[found.end() :]
+
+
+def as_shown(text: str, billing: Billing) -> str:
+    """A system text that begins with the line, as the model sees it."""
+    line, _, rest = text.partition("\n")
+    if billing is Billing.MASKED:
+        return _CCH_TEXT.sub("cch=fffff;", line, count=1) + text[len(line) :]
+    return text if billing is Billing.KEPT else rest

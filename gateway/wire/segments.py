@@ -1,0 +1,220 @@
+"""A prompt's segments, in the order in which chat templates render them, each under the name that its client
+would look for: `system[0]`, `tools[3].description`, `messages[5]`, `input[4]`.
+
+What never reaches a prompt is left out, as in the canonical prompt: ids, metadata, cache marks, sampling. Two
+kinds: what a client's conversations share (system texts, then tools), and the conversation.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import xxhash
+
+from gateway.core.facts import Billing
+from gateway.core.shapes import Segment
+from gateway.wire.billing import as_shown, is_billing
+from gateway.wire.body import compact
+
+_SYSTEM_ROLES = ("system", "developer")
+_HEAD_FIELDS = ("chat_template_kwargs", "reasoning_effort", "documents", "chat_template")
+_NO_PROMPT_FIELDS = frozenset(
+    (
+        *(
+            "role",
+            "content",
+            "tool_calls",
+            "tool_call_id",
+            "id",
+            "function_call",
+            "type",
+            "status",
+            "call_id",
+        ),
+        *("cache_control", "encrypted_content"),
+    )
+)
+_TOOL_FIELDS = frozenset(("name", "description", "parameters", "input_schema", "cache_control"))
+_CALLS = frozenset(("function_call", "custom_tool_call", "tool_use", "local_shell_call"))
+_CALL_FIELDS = frozenset(("id", "call_id", "type", "status", "cache_control"))
+_PROMPT_PIECE_BYTES = 2_048
+
+
+def shared(api: str, data: Mapping[str, Any], billing: Billing = Billing.KEPT) -> list[Segment]:
+    """System texts and tools. `billing`: what the model's engines make of Claude Code's line."""
+    segments: list[Segment] = []
+    for segment in _shared(api, data):
+        if not is_billing(segment.text):
+            segments.append(segment)
+        elif text := as_shown(segment.text, billing):
+            segments.append(segment._replace(text=text))
+    return segments
+
+
+def body(api: str, data: Mapping[str, Any], first: int = 0) -> list[Segment]:
+    """The conversation, from its item `first` on (its index in the body's list)."""
+    if api == "completions":
+        return list(_completion(data))
+    field = "input" if api == "responses" else "messages"
+    items = data.get(field)
+    if isinstance(items, str):
+        return [Segment("m", field, items, "user")]
+    segments: list[Segment] = []
+    if isinstance(items, list):
+        start = max(first, _system_items(api, items))
+        for index in range(start, len(items)):
+            segments += _item(items[index], field, index)
+    return segments
+
+
+def _shared(api: str, data: Mapping[str, Any]) -> Iterator[Segment]:
+    for field in _HEAD_FIELDS:
+        if data.get(field) is not None:
+            yield Segment("s", field, compact(data[field]))
+    if api == "messages":
+        yield from _texts("system", data.get("system"))
+    elif api == "responses":
+        yield from _texts("instructions", data.get("instructions"))
+        yield from _system_texts(api, data.get("input"), "input")
+    elif api == "chat":
+        yield from _system_texts(api, data.get("messages"), "system")
+    tools = data.get("tools") or data.get("functions")
+    if isinstance(tools, list):
+        for index, tool in enumerate(tools):
+            yield from _tool(tool, f"tools[{index}]")
+
+
+def _system_items(api: str, items: Sequence[Any]) -> int:
+    """How many messages at the start are system texts, which are the same for all of a client's
+    conversations."""
+    if api == "messages":
+        return 0
+    count = 0
+    while count < len(items) and isinstance(items[count], dict) and items[count].get("role") in _SYSTEM_ROLES:
+        count += 1
+    return count
+
+
+def _system_texts(api: str, items: object, name: str) -> Iterator[Segment]:
+    if isinstance(items, list):
+        for index in range(_system_items(api, items)):
+            yield Segment("s", f"{name}[{index}]", _text(items[index].get("content")))
+
+
+def _texts(name: str, value: object) -> Iterator[Segment]:
+    if isinstance(value, str):
+        yield Segment("s", name if name == "instructions" else f"{name}[0]", value)
+    elif isinstance(value, list):
+        for index, part in enumerate(value):
+            yield Segment("s", f"{name}[{index}]", _text([part]))
+
+
+def _tool(tool: Any, name: str) -> Iterator[Segment]:
+    if not isinstance(tool, dict):
+        yield Segment("n", name, compact(tool))
+        return
+    inner = tool.get("function")
+    function = inner if isinstance(inner, dict) else tool
+    yield Segment("n", f"{name}.name", str(function.get("name", tool.get("type", ""))))
+    rest = {field: value for field, value in function.items() if field not in _TOOL_FIELDS}
+    # The order of a tool's own keys is the engine's, not the client's (`wire/prompt.py`).
+    if rest:
+        yield Segment("t", name, compact(dict(sorted(rest.items()))))
+    if function.get("description") is not None:
+        yield Segment("d", f"{name}.description", _text(function["description"]))
+    field = "input_schema" if "input_schema" in function else "parameters"
+    if function.get(field) is not None:
+        yield Segment("p", f"{name}.{field}", compact(function[field]))
+
+
+def _item(item: Any, field: str, index: int) -> Iterator[Segment]:
+    name = f"{field}[{index}]"
+    if not isinstance(item, dict):
+        yield Segment("m", name, compact(item), "", index)
+        return
+    role = item.get("role")
+    if _is_call(item):
+        yield Segment("c", name, _call(item), "assistant", index)
+        return
+    content = item.get("content", item.get("output"))
+    role = role if isinstance(role, str) else str(item.get("type", ""))
+    extras = [
+        f"{key} {value if isinstance(value, str) else compact(value)}"
+        for key, value in item.items()
+        if key not in _NO_PROMPT_FIELDS and key != "output" and value is not None
+    ]
+    yield Segment("m", name, "\n".join([_text(content), *extras]), role, index)
+    yield from _calls(item, content, name, index)
+
+
+def _calls(item: Mapping[str, Any], content: object, name: str, index: int) -> Iterator[Segment]:
+    calls = item.get("tool_calls")
+    if isinstance(calls, list):
+        for at, call in enumerate(calls):
+            function = call.get("function", call) if isinstance(call, dict) else call
+            yield Segment("c", f"{name}.tool_calls[{at}]", compact(function), "assistant", index)
+    if item.get("function_call") is not None:
+        yield Segment("c", f"{name}.function_call", compact(item["function_call"]), "assistant", index)
+    if isinstance(content, list):
+        for at, part in enumerate(content):
+            if _is_call(part):
+                yield Segment("c", f"{name}.content[{at}]", _call(part), "assistant", index)
+
+
+def _is_call(item: object) -> bool:
+    if not isinstance(item, dict):
+        return False
+    kind = item.get("type")
+    return isinstance(kind, str) and kind in _CALLS
+
+
+def _call(call: Mapping[str, Any]) -> str:
+    return compact({key: value for key, value in call.items() if key not in _CALL_FIELDS})
+
+
+def _text(content: object) -> str:
+    """The text of a message's content, in whichever form it came."""
+    if isinstance(content, str):
+        return content
+    if content is None:
+        return ""
+    if not isinstance(content, list):
+        return compact(content)
+    parts: list[str] = []
+    for part in content:
+        if isinstance(part, str):
+            parts.append(part)
+        elif not isinstance(part, dict):
+            parts.append(compact(part))
+        elif isinstance(part.get("text"), str):
+            parts.append(part["text"])
+        elif part.get("type") == "tool_result":
+            parts.append(_text(part.get("content")))
+        elif isinstance(part.get("thinking"), str):
+            parts.append(part["thinking"])
+        elif not _is_call(part) and part.get("type") != "redacted_thinking":
+            # Images, audio and kinds not known yet: their digest stands for them.
+            parts.append(xxhash.xxh3_64_hexdigest(compact(part).encode("utf-8", "surrogatepass")))
+    return "\n".join(parts)
+
+
+def _completion(data: Mapping[str, Any]) -> Iterator[Segment]:
+    """A raw prompt, cut at lines chosen by their hash, so that what is moved is found again."""
+    prompt = data.get("prompt")
+    if isinstance(prompt, list) and prompt and isinstance(prompt[0], str):
+        prompt = prompt[0]
+    if not isinstance(prompt, str):
+        return
+    lines: list[str] = []
+    size = 0
+    for line in prompt.splitlines(keepends=True):
+        lines.append(line)
+        size += len(line)
+        if size >= _PROMPT_PIECE_BYTES or (size >= 256 and not xxhash.xxh3_64_intdigest(_bytes(line)) & 7):
+            yield Segment("m", "prompt", "".join(lines))
+            lines, size = [], 0
+    if lines:
+        yield Segment("m", "prompt", "".join(lines))
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
