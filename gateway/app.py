@@ -23,6 +23,7 @@ from gateway.core.scheduler import Limits, Scheduler
 from gateway.edge.admin import AdminDeps, make_app
 from gateway.edge.allocator import keep_freed_memory
 from gateway.edge.auth import Key, Keyring
+from gateway.edge.breakers import PrefixWatch
 from gateway.edge.caplog import CapLog
 from gateway.edge.catalog import Catalog
 from gateway.edge.cors import connection_kind, relay_kind
@@ -81,13 +82,11 @@ class Gateway:
         engines = [Engine(it.name, it.url) for it in config.engines]
         started_at = time.monotonic()
         concurrency = Concurrency(started_at, _wall_s() - started_at)
-        scheduler = Scheduler(
-            engines, _queue_limits(config), config.routing.policy, random.random, concurrency=concurrency
-        )
+        limits, policy = _queue_limits(config), config.routing.policy
+        scheduler = Scheduler(engines, limits, policy, random.random, concurrency=concurrency)
         self.dispatcher = Dispatcher(scheduler, loop, self._log)
-        self._catalog = Catalog(
-            scheduler.engines, config.models.aliases, config.models.alias_of, int(_wall_s())
-        )
+        models = config.models
+        self._catalog = Catalog(scheduler.engines, models.aliases, models.alias_of, int(_wall_s()))
         self._dialects: dict[str, Dialect] = {}
         self._caps_told = CapLog(self._log)
         self._kv_feeds = KvFeeds(scheduler.index, self.dispatcher.now, self._log)
@@ -104,8 +103,10 @@ class Gateway:
             access_log=sys.stderr if self._access_log is None else self._access_log,
             access_log_format=self._log_format,
             clock=self.dispatcher.now,
+            prefixes=PrefixWatch(scheduler.index, self._catalog.billing, config.show_prompt_text),
         )
-        self._intake = Intake(self._catalog, config.admission.max_wait_s, config.admission.priority_header)
+        waits, prefixes = config.admission, self.observation.prefixes
+        self._intake = Intake(self._catalog, waits.max_wait_s, waits.priority_header, prefixes.came)
         self._intake.normalize(it.as_rule for it in config.normalize)
         self._targets = targets(config.engines)
         self._pools = Pools()
@@ -206,13 +207,11 @@ class Gateway:
         old, self._config = self._config, new
         self._shown = redacted(new)
         self._catalog.apply(new.models.aliases, new.models.alias_of)
+        self.observation.prefixes.show_text(new.show_prompt_text)
         self._intake.apply(new.admission.max_wait_s, new.admission.priority_header)
         self._intake.normalize(it.as_rule for it in new.normalize)
         self._relay.apply(
-            _keyring(new),
-            new.limits,
-            echo_alias=new.models.echo_alias,
-            keepalive_s=new.admission.keepalive_s,
+            _keyring(new), new.limits, echo_alias=new.models.echo_alias, keepalive_s=new.admission.keepalive_s
         )
         self.dispatcher.configure(_queue_limits(new), new.routing.policy)
         self._change_engines(engines)
@@ -347,10 +346,8 @@ class Gateway:
         return operating_point(concurrency, worked, self.dispatcher.snapshot(), self.dispatcher.now())
 
     def _degraded(self) -> Mapping[str, bool | float]:
-        return {
-            "connections_refused": self._relay.refused_connections > 0,
-            "config_invalid": not self._reloader.status.ok,
-        }
+        refused = self._relay.refused_connections > 0
+        return {"connections_refused": refused, "config_invalid": not self._reloader.status.ok}
 
     async def _flush(self) -> None:
         while True:
@@ -362,8 +359,7 @@ async def run(config: Config, log: logging.Logger, log_format: str, file: Config
     """Serve until SIGTERM or SIGINT; SIGHUP reloads `file`."""
     keep_freed_memory(log)
     gateway = Gateway(config, log, log_format, file=file)
-    loop = asyncio.get_running_loop()
-    stop = asyncio.Event()
+    loop, stop = asyncio.get_running_loop(), asyncio.Event()
 
     def on_signal() -> None:
         if stop.is_set():

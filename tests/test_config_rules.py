@@ -234,7 +234,6 @@ def test_what_an_alias_cannot_stand_for_is_told_with_its_place(
         ("admission: {keepalive: 999ms}", "admission.keepalive: use at least 1s, or off"),
         ("admission: {keepalive: 0}", "admission.keepalive: use at least 1s, or off"),
         ("admission: {keepalive: often}", "admission.keepalive: use a duration such as 120s"),
-        ("show_prompt_text: true", "show_prompt_text: prompt text is never kept"),
         (
             f"auth: {{keys: [{{name: a, sha256: {DIGEST}, requests_per_minute: 6}}]}}",
             "auth.keys[0].requests_per_minute: limits per key are not available",

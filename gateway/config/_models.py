@@ -333,13 +333,6 @@ class Config(Section):
     auth: AuthConfig = AuthConfig()
     store: str = "memory"
 
-    @field_validator("show_prompt_text")
-    @classmethod
-    def _show(cls, value: bool) -> bool:
-        if value:
-            raise ValueError("prompt text is never kept in this release; use show_prompt_text: false")
-        return value
-
     @field_validator("store")
     @classmethod
     def _store(cls, value: str) -> str:

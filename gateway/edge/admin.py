@@ -36,6 +36,8 @@ PATHS = (
     "GET /api/marks",
     "GET /api/compare?mark=",
     "POST /api/mark",
+    "GET /api/breakers",
+    "GET /api/sessions",
     "POST /api/explain",
     "POST /api/engines/{name}/drain",
     "POST /api/engines/{name}/undrain",

@@ -2,7 +2,8 @@
 
 import itertools
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -18,7 +19,7 @@ from gateway.wire import billing, http1, opaque
 from gateway.wire.body import compact, model_of, parse_object, shown
 from gateway.wire.errors import BadRequest
 from gateway.wire.normalize import Rule, normalized
-from gateway.wire.openai import Ask, read
+from gateway.wire.openai import Ask, read, read_object
 from gateway.wire.paths import Target
 from gateway.wire.recognition import READ_APIS, api_of
 
@@ -82,8 +83,17 @@ class Taken(Struct, frozen=True):
 
 
 class Intake:
-    def __init__(self, catalog: Catalog, max_wait_s: float, priority_header: str) -> None:
+    """`came` is told of each request with its parsed body."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        max_wait_s: float,
+        priority_header: str,
+        came: Callable[[str, Mapping[str, Any], Sequence[Header], Request], None],
+    ) -> None:
         self._catalog, self._tools_first = catalog, catalog.tools_first
+        self._came = came
         self.apply(max_wait_s, priority_header)
         self._rules: tuple[Rule, ...] = ()
         self.normalized: dict[str, int] = {}
@@ -130,11 +140,11 @@ class Intake:
             body, kinds = self._normalized(api, body)
             for kind in kinds:
                 self.normalized[kind] += 1
-        ask = (
-            Ask(model=opaque.model_in(body, content_type))
-            if is_opaque
-            else read(api, body, self._tools_first)
-        )
+        if is_opaque:
+            data, ask = None, Ask(model=opaque.model_in(body, content_type))
+        else:
+            data = parse_object(body)
+            ask = read_object(api, data, len(body), self._tools_first)
         resolved = self._catalog.resolve(ask.model)
         call = Call(
             api=api,
@@ -146,6 +156,8 @@ class Intake:
             include_usage=ask.include_usage,
         )
         request = self._request(ask, resolved, envelope, len(body))
+        if data is not None:
+            self._came(api, data, envelope.headers, request)
         return Taken(request, call, resolved.alias, content_type if is_opaque else b"")
 
     def dry_run(self, body: bytes, api: str = "") -> Request:

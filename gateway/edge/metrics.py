@@ -18,6 +18,7 @@ from prometheus_client import (
 from prometheus_client.core import HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from gateway.core.differ import KINDS
 from gateway.core.engine import SlotSource
 from gateway.core.funnel import WITHOUT, Row, row
 from gateway.core.health import UP
@@ -123,7 +124,9 @@ class Metrics(Collector):
         reloaded: Callable[[], bool] = lambda: True,
         normalized: Callable[[], Mapping[str, int]] = dict,
         clock: Callable[[], float] = time.monotonic,
+        breaks: Callable[[], Mapping[str, int]] = lambda: dict.fromkeys(KINDS, 0),
     ) -> None:
+        self._breaks = breaks
         self._snapshot = snapshot
         self._known_models = known_models
         self._version = version
@@ -245,6 +248,8 @@ class Metrics(Collector):
         engines = {view.name: view for view in reversed(snapshot.engines)}
         yield from engine_families(tuple(engines.values()))
         yield self._queue_depth(snapshot)
+        breaks = [((kind,), count) for kind, count in self._breaks().items()]
+        yield counter("prefix_breaks", "Requests whose prompt broke a prefix, by how.", ("kind",), breaks)
         spent = [((n,), seconds) for n, seconds in snapshot.concurrency_seconds.items()]
         spent_text = "Time spent at n requests in flight, or at fewer above the label before."
         yield counter("concurrency_seconds", spent_text, ("n",), spent)

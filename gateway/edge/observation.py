@@ -1,7 +1,6 @@
 """Everything that is told of finished requests, and what the admin port shows of that."""
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
 from typing import TextIO
 
 from gateway.core.request import Record
@@ -9,11 +8,12 @@ from gateway.core.samples import Samples
 from gateway.core.snapshot import Snapshot
 from gateway.core.worked import Worked
 from gateway.edge.accesslog import AccessLog
+from gateway.edge.breakers import PrefixWatch
 from gateway.edge.kvfeeds import KvFeeds
 from gateway.edge.marks import Marks
 from gateway.edge.metrics import Metrics
 from gateway.edge.records import RecentRecords
-from gateway.edge.views import Views
+from gateway.edge.views import Views, together
 
 
 class Observation:
@@ -34,8 +34,10 @@ class Observation:
         access_log_format: str,
         kv_feeds: KvFeeds,
         clock: Callable[[], float],
+        prefixes: PrefixWatch,
     ) -> None:
         self._kv_feeds = kv_feeds
+        self.prefixes = prefixes
         self._degraded = degraded
         self._snapshot = snapshot
         self._clock = clock
@@ -53,6 +55,7 @@ class Observation:
             reloaded=reloaded,
             normalized=normalized,
             clock=clock,
+            breaks=prefixes.kinds,
         )
 
     def ended(self, record: Record) -> None:
@@ -61,18 +64,19 @@ class Observation:
         self.worked.ended(record)
         self.samples.ended(record)
         self.access.write(record)
+        self.prefixes.sessions.ended(record)
 
     def flush(self) -> None:
         self.access.flush()
         self.worked.count()
         self.samples.count()
         self.metrics.count()
+        self.prefixes.flush()
 
     def views(self) -> Views:
         """What the admin port shows beside its own."""
-        views = self.marks.views()
-        more = {"/api/kv-events": self._kv_feeds.shown, "/api/funnel": self._funnel_page}
-        return replace(views, gets={**more, **views.gets})
+        pages = {"/api/kv-events": self._kv_feeds.shown, "/api/funnel": self._funnel_page}
+        return together(self.marks.views(), self.prefixes.views(), Views(gets=pages))
 
     def funnel(self) -> Mapping[str, object]:
         """Since the start, for `/api/state`."""

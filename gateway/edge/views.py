@@ -21,3 +21,12 @@ class Views:
     gets: Mapping[str, Callable[[Mapping[str, str]], object]] = field(default_factory=dict)
     posts: Mapping[str, Callable[[bytes], object]] = field(default_factory=dict)
     state: Mapping[str, Callable[[], object]] = field(default_factory=dict)
+
+
+def together(*views: Views) -> Views:
+    """All of them as one."""
+    return Views(
+        gets={path: view for it in views for path, view in it.gets.items()},
+        posts={path: view for it in views for path, view in it.posts.items()},
+        state={name: view for it in views for name, view in it.state.items()},
+    )

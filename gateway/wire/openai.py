@@ -58,7 +58,13 @@ def _never(_: str) -> bool:
 def read(api: str, body: bytes, tools_first: Callable[[str], bool] = _never) -> Ask:
     """Parse `body` for `api` (see `wire.paths`). `tools_first` says of a model, as asked for, whether its
     template shows tools before the system prompt. Raises `BadRequest`."""
-    data = parse_object(body)
+    return read_object(api, parse_object(body), len(body), tools_first)
+
+
+def read_object(
+    api: str, data: dict[str, Any], body_bytes: int, tools_first: Callable[[str], bool] = _never
+) -> Ask:
+    """The same of a body of `body_bytes` that was parsed before. Raises `BadRequest`."""
     reader = _READERS.get(api)
     try:
         if reader is None:
@@ -73,7 +79,7 @@ def read(api: str, body: bytes, tools_first: Callable[[str], bool] = _never) -> 
     workload = CHAT
     if api != "chat" or total_bytes >= LONG_BYTES:
         # Of a prompt that is not read the body is the only measure.
-        workload = by_prompt(api, canonical, len(body) if reader is None else total_bytes)
+        workload = by_prompt(api, canonical, body_bytes if reader is None else total_bytes)
     # One look for all that most bodies lack.
     if not _OPTION_FIELDS.isdisjoint(data):
         options, salt, n = data.get("stream_options"), data.get("cache_salt"), data.get("n")

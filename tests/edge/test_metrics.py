@@ -63,7 +63,8 @@ def test_every_metric_of_this_release_is_there_with_its_type():
     counters = "requests slot_idle_while_waiting_seconds rejected prompt_tokens cached_tokens_best "
     counters += "cached_tokens_infinite prefix_loss_tokens "
     counters += (
-        "cached_tokens_predicted cached_tokens_delivered cached_tokens_unknown_requests concurrency_seconds"
+        "cached_tokens_predicted cached_tokens_delivered cached_tokens_unknown_requests concurrency_seconds "
+        "prefix_breaks"
     )
     counters += " normalized_requests"
     gauges = (
