@@ -147,7 +147,7 @@ class Tree:
         self.believed = 0
         self.ghosts = 0
         self.inserted = 0
-        """Blocks that came to be believed, ever."""
+        """Blocks that came to the engine, ever: not those that had only been taken for gone."""
         self.version = 0
         self.shape = 0
         """Changes whenever blocks may lie in another branch than before."""
@@ -307,6 +307,28 @@ class Tree:
         anchors = self.anchors
         for block in blocks[-start % _STRIDE :: _STRIDE]:
             anchors.pop(block, None)
+
+
+def upwards(branch: Branch | None) -> Iterator[Branch]:
+    while branch is not None:
+        yield branch
+        branch = branch.parent
+
+
+def believed(depth: int, branch: Branch | None) -> tuple[int, int, Branch | None]:
+    """Of a chain of which `depth` blocks are known, the last of them in `branch`, how many are resident, and
+    how many are or will be; and the branch of the last resident one."""
+    known = depth
+    while branch is not None and branch.ghosts:
+        known = min(known, branch.start + branch.believed)
+        if branch.believed:
+            break
+        branch = branch.parent
+    resident = known
+    while branch is not None and branch.owners is not None:
+        resident = branch.start
+        branch = branch.parent
+    return resident, known, branch
 
 
 def _follow(branch: Branch, blocks: Sequence[int], low: int, high: int) -> int:

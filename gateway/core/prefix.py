@@ -10,11 +10,12 @@ since. The prompt that was found lost or found there is fresh in any case.
 """
 
 import math
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Sequence
 
 from msgspec import Struct
 
-from gateway.core.branches import Branch, Tree
+from gateway.core.branches import Branch, Tree, believed, upwards
+from gateway.core.capacity import Capacity
 from gateway.core.matches import NO_MATCH, Match, Sight, Versioned
 
 SEAM = 1
@@ -50,13 +51,12 @@ class PooledCache:
     """An engine with one pool of KV blocks that all sequences share (vLLM, SGLang).
 
     Hashes are unsigned 64-bit. `bound_blocks` is what the engine says that it can hold: never more are
-    remembered. `believed_blocks`, at most that, is what it has shown to hold: past it the least recently
-    used leaf blocks go, as they do in the engine, and are remembered as ghosts.
+    remembered. `believed_blocks`, at most that, is what it has shown to hold (`capacity`): past it the least
+    recently used leaf blocks go, as they do in the engine, and are remembered as ghosts.
     """
 
     def __init__(self, bound_blocks: int) -> None:
-        self.believed_blocks = bound_blocks
-        self._bound_blocks = bound_blocks
+        self._capacity = Capacity(bound_blocks)
         self._tree = Tree()
         self._recency = self._tree.recency
         self._running: dict[int, _Run] = {}
@@ -77,15 +77,20 @@ class PooledCache:
 
     @property
     def bound_blocks(self) -> int:
-        return self._bound_blocks
+        return self._capacity.bound
 
     @bound_blocks.setter
     def bound_blocks(self, blocks: int) -> None:
-        """Holds from the next request on. What was learned keeps its share of it: both are counted in blocks
-        of bytes, and both move when the bytes in a token are learned."""
-        learned = self.believed_blocks / self._bound_blocks if self._bound_blocks else 1.0
-        self.believed_blocks = min(blocks, max(1, round(blocks * learned)))
-        self._bound_blocks = blocks
+        """Holds from the next request on."""
+        self._capacity.rebound(blocks)
+
+    @property
+    def believed_blocks(self) -> int:
+        return self._capacity.believed
+
+    @believed_blocks.setter
+    def believed_blocks(self, blocks: int) -> None:
+        self._capacity.believed = blocks
 
     def match(self, blocks: Sequence[int]) -> Match:
         found = self.sight(blocks)
@@ -99,8 +104,8 @@ class PooledCache:
             return None
         if deepest.owners is None and not deepest.ghosts:
             return Sight(depth, 0, 0, deepest, deepest, tree.version, tree.shape)
-        resident, believed, leaf = _believed(depth, deepest)
-        return Sight(resident, believed - resident, depth - believed, leaf, deepest, tree.version, tree.shape)
+        resident, known, leaf = believed(depth, deepest)
+        return Sight(resident, known - resident, depth - known, leaf, deepest, tree.version, tree.shape)
 
     def begin(self, key: int, blocks: Sequence[int], now: float = 0.0, sight: Sight | None = None) -> None:
         """A request was granted: its prompt's missing blocks are pending, those it shares become recent.
@@ -120,7 +125,11 @@ class PooledCache:
         self._running[key] = _Run(
             tuple(blocks), sight, marks if depth else [], inserted, touched, leaf, tree.shape
         )
-        if tree.believed > self.believed_blocks or tree.believed + tree.ghosts > self._bound_blocks:
+        capacity = self._capacity
+        if tree.believed > capacity.believed:
+            capacity.overflows(tree.inserted - inserted)
+            self._settle()
+        elif tree.believed + tree.ghosts > capacity.bound:
             self._settle()
 
     def found(self, key: int) -> Sight | None:
@@ -143,21 +152,26 @@ class PooledCache:
         """Learn from how many blocks the engine had of a confirmed request that is about to end.
 
         A prompt that was pending when it began teaches nothing by a miss: whoever computed it may have
-        been behind it in the engine.
+        been behind it in the engine. Nor can a miss be due to what came to the engine later.
         """
+        tree, capacity = self._tree, self._capacity
         run = self._running.get(key)
         if run is None or not run.marks:
             return
         resident, known = run.found.resident, run.found.resident + run.found.pending
         if at_most + SEAM < resident:
-            self._lose(run.stamp_at(at_most))
-            # What the request itself put in cannot have displaced what it missed; what others did, can.
-            self._learn(self._tree.believed - (len(run.blocks) - known))
+            newer, stamp = tree.inserted - run.inserted, run.stamp_at(at_most)
+            if self._recency.edge.stamp > stamp:
+                # It was given up meanwhile, for no other reason than what came: only the request's own part
+                # is known not to have displaced it.
+                newer = len(run.blocks) - known
+            self._lose(stamp)
+            capacity.is_below(tree.believed - newer)
         elif run.found.ghost and at_least > known + SEAM:
-            newer = self._tree.inserted - run.inserted - run.found.ghost
+            newer = tree.inserted - run.inserted - run.found.ghost
             self._regain(run.stamp_at(min(at_least, known + run.found.ghost) - 1))
             # Room for what came since is not shown: it may have displaced the ghosts meanwhile.
-            self._learn(max(self.believed_blocks, self._tree.believed - newer))
+            capacity.is_at_least(tree.believed - newer)
         run.marks = []
         self._settle()
 
@@ -187,7 +201,7 @@ class PooledCache:
         Running requests stay known, so `end` stays valid.
         """
         self._tree.clear()
-        self.believed_blocks = self._bound_blocks
+        self._capacity.forget()
         for run in self._running.values():
             run.confirmed, run.marks, run.leaf = False, [], None
 
@@ -261,7 +275,8 @@ class PooledCache:
                 branch = above
             run.leaf, run.shape = branch, tree.shape
             run.held_stamp, run.held_s = recency.stamp, recency.now
-        return tree.believed > self.believed_blocks or tree.believed + tree.ghosts > self._bound_blocks
+        capacity = self._capacity
+        return tree.believed > capacity.believed or tree.believed + tree.ghosts > capacity.bound
 
     def _end_too_full(self, key: int, run: _Run, *, well: bool) -> None:
         """Evict for a request that has been held, `well` before it ends and in any case afterwards."""
@@ -273,7 +288,7 @@ class PooledCache:
 
     def _abandon(self, key: int, blocks: Sequence[int]) -> None:
         _, deepest = self._tree.find(blocks)
-        for branch in _upwards(deepest):
+        for branch in upwards(deepest):
             if branch.owners is None:
                 continue
             branch.owners.discard(key)
@@ -286,27 +301,27 @@ class PooledCache:
 
     def _lose(self, stamp: int) -> None:
         """All last used at or before `stamp` is gone, but for what running requests keep there."""
+        inserted = self._tree.inserted
         for run in self._running.values():
             depth, branch = self._tree.find(run.blocks)
             if run.confirmed and branch is not None and branch.stamp <= stamp:
                 self._use(run.blocks, depth, branch, None, [])
         while self._tree.believed and self._recency.edge.stamp <= stamp:
             self._give_up(self._tree.believed)
+        self._tree.inserted = inserted
 
     def _regain(self, stamp: int) -> None:
         """All last used after `stamp` is there."""
-        recency = self._recency
+        recency, inserted = self._recency, self._tree.inserted
         if recency.edge.stamp > stamp:
             self._tree.believe(recency.edge)
         while (ghost := recency.newest_ghost) is not None and ghost.stamp > stamp:
             self._tree.believe(ghost)
             recency.edge = ghost
-            for it in _upwards(ghost.parent):
+            for it in upwards(ghost.parent):
                 # One that is being computed again was there all the time if what lies below it was.
                 it.owners = None
-
-    def _learn(self, blocks: int) -> None:
-        self.believed_blocks = min(self._bound_blocks, max(1, blocks))
+        self._tree.inserted = inserted
 
     def _give_up(self, at_most: int) -> None:
         """The least recently used of what is believed becomes a ghost, up to the end of a branch."""
@@ -354,39 +369,17 @@ class PooledCache:
             while branch is not None and branch.ghosts:
                 branch = branch.parent
             run.touched = recency.stamp + 1
-            for it in _upwards(branch):
+            for it in upwards(branch):
                 used_s = it.used_s
                 recency.touch(it)
                 it.used_s = used_s
         self._keep_from = min((run.touched for run in self._running.values()), default=0)
 
     def _settle(self) -> None:
-        tree, recency, all_in_use = self._tree, self._recency, False
-        while (excess := tree.believed - self.believed_blocks) > 0:
+        tree, recency, capacity, all_in_use = self._tree, self._recency, self._capacity, False
+        while (excess := tree.believed - capacity.believed) > 0:
             if self._running and not all_in_use and recency.edge.stamp >= self._keep_from:
                 self._keep_running(recency.edge.stamp)
                 all_in_use = recency.edge.stamp >= self._keep_from
             self._give_up(excess)
-        tree.drop_ghosts(tree.believed + tree.ghosts - self._bound_blocks)
-
-
-def _upwards(branch: Branch | None) -> Iterator[Branch]:
-    while branch is not None:
-        yield branch
-        branch = branch.parent
-
-
-def _believed(depth: int, branch: Branch | None) -> tuple[int, int, Branch | None]:
-    """Of a chain of which `depth` blocks are known, the last of them in `branch`, how many are resident, and
-    how many are or will be; and the branch of the last resident one."""
-    believed = depth
-    while branch is not None and branch.ghosts:
-        believed = min(believed, branch.start + branch.believed)
-        if branch.believed:
-            break
-        branch = branch.parent
-    resident = believed
-    while branch is not None and branch.owners is not None:
-        resident = branch.start
-        branch = branch.parent
-    return resident, believed, branch
+        tree.drop_ghosts(tree.believed + tree.ghosts - capacity.bound)

@@ -234,6 +234,41 @@ def test_a_miss_on_what_another_was_computing_teaches_nothing() -> None:
     assert (cache.ghosts, cache.believed_blocks) == (0, 100)
 
 
+def test_what_came_later_cannot_have_displaced_what_was_missed() -> None:
+    cache = cache_with(100, "abc", "pqr", "xyz")
+    cache.begin(1, blocks("pqrs"))
+    cache.confirm(1)
+    finish(cache, 2, "ijkl", cached_blocks=0)
+    cache.delivered(1, 0, 0)
+    # Of "pqrs", "xyz" and "ijkl" the engine had but "xyz" and what was missed in it.
+    assert cache.match(blocks("abc")) == Match(0, 0, ghost=3)
+    assert cache.believed_blocks == 6
+
+
+def test_what_was_given_up_while_its_request_ran_shows_no_less_than_that() -> None:
+    cache = cache_with(100, "abc", "xyz")
+    cache.begin(1, blocks("xyz"))
+    cache.begin(2, blocks("abcd"))
+    cache.believed_blocks = 7
+    cache.confirm(2)
+    cache.end(1)
+    finish(cache, 3, "ijklm", cached_blocks=0)
+    before = cache.believed_blocks
+    cache.delivered(2, 0, 0)
+    assert cache.believed_blocks <= before
+
+
+def test_a_miss_never_makes_an_engine_larger() -> None:
+    cache = cache_with(100, "abc")
+    cache.begin(1, blocks("pqrstu"))
+    cache.confirm(1)
+    cache.begin(2, blocks("abc"))
+    cache.confirm(2)
+    cache.believed_blocks = 2
+    cache.delivered(2, 0, 0)
+    assert cache.believed_blocks == 2
+
+
 def test_a_request_teaches_once_and_one_that_is_unknown_nothing() -> None:
     cache = cache_with(100, "abc", "pqr")
     cache.begin(1, blocks("pqr"))
