@@ -10,11 +10,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 import gateway
-from gateway.bench import markdown, plots, report
+from gateway.bench import markdown, plots, report, truth
 from gateway.bench.cells import Cell, PlanError, load_plan
 from gateway.bench.relay.command import relay_command
 from gateway.bench.replay import POLICIES, ReplayError, Result, Run, kept, replay, runs
-from gateway.bench.traces import TraceError
+from gateway.bench.traces import Half, TraceError
 
 WIDTH = 110
 """Fixed, so that the output is the same on a terminal, in a pipe and in a log."""
@@ -101,6 +101,44 @@ def replay_command(
         raise SystemExit(1)
 
 
+@bench.command("truth")
+@click.option("--seeds", type=click.IntRange(1), default=3, show_default=True, help="Runs of each.")
+@click.option(
+    "--half",
+    type=click.Choice(["dev", "held"]),
+    default="held",
+    show_default=True,
+    help="Whose sessions: the half that rules were developed on, or the other.",
+)
+@click.option("--jobs", type=click.IntRange(1), help="Processes; as many as there are cores by default.")
+@click.option("--data", type=click.Path(path_type=Path), help="The traces; the checkout's by default.")
+@click.option(
+    "--markdown", "markdown_to", type=click.Path(path_type=Path, dir_okay=False), help="Write it here."
+)
+def truth_command(
+    seeds: int, half: Half, jobs: int | None, data: Path | None, markdown_to: Path | None
+) -> None:
+    """Compare predicted with delivered cache hits where engines hold half of what they declare.
+
+    Three indexes: unbounded, bounded by what engines declare, and corrected by what they deliver.
+    """
+    wanted = len(truth.CASES) * len(truth.INDEXES) * seeds
+    runs_of = truth.play_all(truth.CASES, seeds, _data(data), half, jobs=jobs or os.cpu_count() or 1)
+    try:
+        with _progress() as progress:
+            truths = list(progress.track(runs_of, total=wanted))
+    except (TraceError, OSError) as error:
+        raise _unusable(str(error)) from None
+    Console(width=WIDTH, highlight=False).print(truth.table(truths))
+    if markdown_to is not None:
+        markdown_to.write_text(truth.markdown(truths))
+
+
+def _progress() -> Progress:
+    columns = (TextColumn("replaying"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    return Progress(*columns, console=Console(stderr=True), transient=True)
+
+
 def _chosen(plan: Path, pattern: str) -> Sequence[Cell]:
     try:
         cells = load_plan(plan)
@@ -125,8 +163,7 @@ def _data(given: Path | None) -> Path:
 
 
 def _play(wanted: Sequence[Run], data: Path, jobs: int, out: Path | None) -> list[Result | ReplayError]:
-    columns = (TextColumn("replaying"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    with _progress() as progress:
         return list(progress.track(replay(wanted, data, jobs=jobs, out=out), total=len(wanted)))
 
 

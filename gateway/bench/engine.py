@@ -129,8 +129,10 @@ class SimulatedEngine:
     in vLLM (`v1/core/sched/scheduler.py`, `schedule`, which takes room chunk by chunk).
 
     A prompt is matched against the cache when its prefill starts and is there when that is done: two that
-    start together both compute what they share. Answers take no room in the cache and are not found by the
-    next turn, which real engines would hit a little more; no sequence is ever preempted.
+    start together both compute what they share, unless `shares_pending`: then it is there when its prefill
+    starts, as in vLLM, which hands out blocks as it schedules them (`v1/core/kv_cache_manager.py`,
+    `allocate_slots`) and computes prompts in the order of their start. Answers take no room in the cache and
+    are not found by the next turn, which real engines would hit a little more; no sequence is ever preempted.
     """
 
     def __init__(self, spec: EngineSpec, block_tokens: int) -> None:
@@ -256,4 +258,6 @@ class SimulatedEngine:
         cached_tokens = self._cache.matched(ask.blocks) * self._block_tokens
         work.cached_tokens = min(cached_tokens, ask.prompt_tokens - 1)
         work.left_tokens = ask.prompt_tokens - work.cached_tokens
+        if self.spec.shares_pending:
+            self._cache.fill(ask.key)
         return work

@@ -26,7 +26,8 @@ class Gateway:
     """Implements `Router`. Every engine is ready from the start, and its facts are what it declares.
 
     `max_wait_s`: how long a request may wait before it is refused; as good as for ever if not given.
-    `timed`: keep how long each offer, first token and finish took, in `decisions_ns`.
+    `timed`: keep how long each offer, first token and finish took, in `decisions_ns`. `learns`: it is told
+    how many tokens of each prompt came from a cache. What it predicted of them is in `predicted_tokens`.
     """
 
     def __init__(
@@ -38,8 +39,11 @@ class Gateway:
         policy: Policy = "cost",
         max_wait_s: float = _NEVER_TOO_LONG_S,
         timed: bool = False,
+        learns: bool = True,
     ) -> None:
         self.decisions_ns: list[int] = []
+        self.predicted_tokens: dict[int, int] = {}
+        self._learns = learns
         self._timed = timed
         self._max_wait_s = max_wait_s
         self._with_session = policy == "session"
@@ -82,7 +86,9 @@ class Gateway:
     def finished(self, key: int, cached_tokens: int, now: float) -> Sequence[Sent]:
         ask = self._asks.pop(key)
         usage = Usage(
-            prompt_tokens=ask.prompt_tokens, completion_tokens=ask.output_tokens, cached_tokens=cached_tokens
+            prompt_tokens=ask.prompt_tokens,
+            completion_tokens=ask.output_tokens,
+            cached_tokens=cached_tokens if self._learns else None,
         )
         began_ns = perf_counter_ns()
         step = self.scheduler.finish(key, Outcome.OK, usage, now)
@@ -129,6 +135,7 @@ class Gateway:
         sents = []
         for decision in step.decisions:
             if isinstance(decision, Grant):
+                self.predicted_tokens[decision.key] = decision.predicted_tokens
                 sents.append(Sent(decision.key, self._numbers[decision.engine]))
             else:
                 self._asks.pop(decision.key, None)

@@ -50,7 +50,8 @@ class Ask(Struct, frozen=True, kw_only=True):
 class EngineSpec(Struct, frozen=True, kw_only=True):
     """One simulated engine. `kv_tokens` is what its cache really holds, `declared_kv_tokens` what it tells
     (None: the same). One step takes up to `step_tokens` of prompts at `prefill_tokens_per_s` and `decode_s`
-    if anything decodes. At each of `restarts_s` it dies with all it runs and is back after `down_s`."""
+    if anything decodes. At each of `restarts_s` it dies with all it runs and is back after `down_s`.
+    `shares_pending`: a prompt finds what another one that has begun is still computing (vLLM)."""
 
     slots: int = 8
     kv_tokens: int = 500_000
@@ -60,6 +61,7 @@ class EngineSpec(Struct, frozen=True, kw_only=True):
     step_tokens: int = 2048
     restarts_s: tuple[float, ...] = ()
     down_s: float = 20.0
+    shares_pending: bool = False
 
 
 class Done(Struct, frozen=True, kw_only=True):

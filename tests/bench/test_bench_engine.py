@@ -14,13 +14,14 @@ from gateway.bench.engine import NEVER_S, BlockCache, SimulatedEngine, common_bl
 from gateway.bench.workload import Ask, EngineSpec
 
 
-def engine(slots: int = 8, blocks: int = 1000) -> SimulatedEngine:
+def engine(slots: int = 8, blocks: int = 1000, *, shares_pending: bool = False) -> SimulatedEngine:
     spec = EngineSpec(
         slots=slots,
         kv_tokens=blocks * BLOCK_TOKENS,
         prefill_tokens_per_s=1000.0,
         decode_s=0.1,
         step_tokens=1000,
+        shares_pending=shares_pending,
     )
     return SimulatedEngine(spec, BLOCK_TOKENS)
 
@@ -266,3 +267,22 @@ def test_matches_and_common_parts_are_found_by_bisection() -> None:
     assert common_blocks((1, 2, 3), (1, 2, 5, 6)) == 2
     assert common_blocks((1, 2), (1, 2, 3)) == 2
     assert common_blocks((), (1,)) == 0
+
+
+def siblings(it: SimulatedEngine) -> list[tuple[int, float | None]]:
+    """Eight at once with 4,000 tokens in common and 200 of their own: cached tokens, first token."""
+    works = [it.submit(ask(key, (0, 40), (1000 * key, 2)), 0.0) for key in range(1, 9)]
+    while it.due_s != NEVER_S:
+        it.advance(it.due_s)
+    return [(work.cached_tokens, work.first_token_s) for work in works]
+
+
+def test_who_starts_in_the_step_that_ends_a_shared_prefix_computes_it_too() -> None:
+    assert [cached for cached, _ in siblings(engine())] == [0, 0, *[4000] * 6]
+
+
+def test_where_pending_blocks_are_shared_no_sibling_computes_them() -> None:
+    found = siblings(engine(shares_pending=True))
+    assert [cached for cached, _ in found] == [0, *[4000] * 7]
+    # The step that ends the first prompt has room for four more, the next one for the others.
+    assert [first_s for _, first_s in found] == pytest.approx([5.0] * 5 + [5.6] * 3)
