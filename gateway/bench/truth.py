@@ -226,7 +226,8 @@ predicted and delivered."""
 def table(truths: Sequence[Truth]) -> Table:
     out = Table()
     for place, head in enumerate(HEADS):
-        out.add_column(head, justify="left" if place < 2 else "right")
+        is_name = place < 2
+        out.add_column(head, justify="left" if is_name else "right", no_wrap=is_name)
     for row in rows(truths):
         out.add_row(*row)
     return out

@@ -91,6 +91,16 @@ class Recency:
         """Those of which a block is believed to be in the engine, the least recently used first."""
         return self._since(self.edge)
 
+    def is_near_edge(self, stamp: int, blocks: int) -> bool:
+        """Whether at most so many `blocks` that are believed were last used at or before `stamp`."""
+        for branch in self.believed_ones():
+            if branch.stamp > stamp:
+                return True
+            blocks -= branch.believed
+            if blocks < 0:
+                return False
+        return True
+
     def touch(self, branch: Branch) -> None:
         """Make a branch, of which something is believed, the most recently used."""
         self.stamp += 1

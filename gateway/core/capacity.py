@@ -8,9 +8,13 @@ follows it creeps: on Mooncake's chats with half of the declared cache it took 1
 """
 
 FIRST_OVERSHOOT = 1 / 32
-"""By how much of itself the belief goes below what a miss has shown: twice as much at each further miss."""
+"""By how much of itself the belief goes below what a second miss has shown: by twice as much at each further
+one, until a hit near its edge says that it is about right."""
 
 MOST_OVERSHOOT = 1 / 8
+
+EDGE = 8
+"""One part in so many of what is believed is near its edge: that which was not used for longest."""
 
 RISE = 64
 """New blocks for which the belief in a full cache grows by one: 2 % each time that all of it is replaced.
@@ -18,9 +22,10 @@ One that is too small may never be told so, since what is outside of it is not a
 
 
 class Capacity:
-    """`bound` is what the engine says, `believed`, never more, what it has shown. All in blocks."""
+    """`bound` is what the engine says, `believed`, never more, what it has shown; in blocks. `overshoot` is
+    the part by which the next miss takes it below that."""
 
-    __slots__ = ("_came", "_overshoot", "believed", "bound")
+    __slots__ = ("_came", "believed", "bound", "overshoot")
 
     def __init__(self, bound: int) -> None:
         self.bound = bound
@@ -29,26 +34,32 @@ class Capacity:
     def forget(self) -> None:
         """Another engine: what it says is believed until it shows otherwise."""
         self.believed = self.bound
-        self._overshoot = FIRST_OVERSHOOT
+        self.overshoot = 0.0
         self._came = 0
 
     def rebound(self, bound: int) -> None:
         """What was learned keeps its share of the bound: both are counted in blocks of bytes, and both move
         when the bytes in a token are learned."""
-        learned = self.believed / self.bound if self.bound else 1.0
-        self.believed = min(bound, max(1, round(bound * learned)))
-        self.bound = bound
+        before, self.bound = self.bound, bound
+        if before:
+            self._believe(round(bound * self.believed / before))
+        else:
+            self.believed = bound
 
     def is_below(self, shown: int) -> None:
         """A block was lost that as many had been used after as are `shown`."""
         if shown < self.believed:
-            self._believe(shown - int(shown * self._overshoot))
-            self._overshoot = min(MOST_OVERSHOOT, 2 * self._overshoot)
+            self._believe(shown - int(shown * self.overshoot))
+            self.overshoot = min(MOST_OVERSHOOT, 2 * self.overshoot or FIRST_OVERSHOOT)
 
     def is_at_least(self, shown: int) -> None:
         """A block was there that was believed gone, with `shown` in all."""
-        self._overshoot = FIRST_OVERSHOOT
+        self.overshoot = 0.0
         self._believe(max(self.believed, shown))
+
+    def is_about_right(self) -> None:
+        """What was last used before nearly all else that is believed was there."""
+        self.overshoot = 0.0
 
     def overflows(self, blocks: int) -> None:
         """So many new ones have come, and others have to go for them."""

@@ -15,7 +15,7 @@ from collections.abc import Container, Sequence
 from msgspec import Struct
 
 from gateway.core.branches import Branch, Tree, believed, upwards
-from gateway.core.capacity import Capacity
+from gateway.core.capacity import EDGE, Capacity
 from gateway.core.matches import NO_MATCH, Match, Sight, Versioned
 
 SEAM = 1
@@ -172,6 +172,8 @@ class PooledCache:
             self._regain(run.stamp_at(min(at_least, known + run.found.ghost) - 1))
             # Room for what came since is not shown: it may have displaced the ghosts meanwhile.
             capacity.is_at_least(tree.believed - newer)
+        elif capacity.overshoot and resident:
+            self._note_hit(run)
         run.marks = []
         self._settle()
 
@@ -188,6 +190,8 @@ class PooledCache:
             if well:
                 self._settle()
             return
+        if well and self._capacity.overshoot and run.marks and run.found.resident:
+            self._note_hit(run)
         if not well and not run.confirmed:
             self._abandon(key, run.blocks)
         elif self._hold(run):
@@ -323,6 +327,12 @@ class PooledCache:
                 it.owners = None
         self._tree.inserted = inserted
 
+    def _note_hit(self, run: _Run) -> None:
+        """What it needed was there. If little that is believed is older, no more than that may be gone."""
+        capacity = self._capacity
+        if self._recency.is_near_edge(run.stamp_at(run.found.resident - 1), capacity.believed // EDGE):
+            capacity.is_about_right()
+
     def _give_up(self, at_most: int) -> None:
         """The least recently used of what is believed becomes a ghost, up to the end of a branch."""
         edge = self._recency.edge
@@ -334,7 +344,7 @@ class PooledCache:
         """When the youngest was last used of all that goes if so many `blocks` come: None if there is room,
         infinite if what running requests use would have to go too. What is `wanted` will be used: later than
         `now`."""
-        excess = self._tree.believed + blocks - self.believed_blocks
+        excess = self._tree.believed + blocks - self._capacity.believed
         if excess <= 0:
             return None
         used_s = self._youngest_displaced(excess, wanted, now)

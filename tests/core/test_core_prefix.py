@@ -4,6 +4,7 @@ import pytest
 from core_chains import blocks, cache_with
 
 from gateway.core.branches import Branch
+from gateway.core.capacity import FIRST_OVERSHOOT
 from gateway.core.matches import NO_MATCH, Match
 from gateway.core.prefix import PooledCache
 
@@ -267,6 +268,38 @@ def test_a_miss_never_makes_an_engine_larger() -> None:
     cache.believed_blocks = 2
     cache.delivered(2, 0, 0)
     assert cache.believed_blocks == 2
+
+
+@pytest.mark.parametrize(("path", "overshoot"), [("abc", 0.0), ("pqr", FIRST_OVERSHOOT)])
+@pytest.mark.parametrize("is_told", [False, True], ids=["as it ends well", "from its report"])
+def test_a_hit_near_the_edge_of_a_belief_that_came_down_says_that_it_is_right(
+    path: str, overshoot: float, is_told: bool
+) -> None:
+    cache = cache_with(100, "jkl", "abc", "defghi", "pqr", "xyz")
+    finish(cache, 1, "jkl", cached_blocks=0)
+    cache._capacity.overshoot = FIRST_OVERSHOOT
+    cache.begin(2, blocks(path))
+    if is_told:
+        cache.confirm(2)
+        cache.delivered(2, 3, 3)
+    cache.end(2, well=True)
+    assert cache._capacity.overshoot == overshoot
+
+
+def test_all_that_is_older_than_everything_is_near_the_edge() -> None:
+    recency = cache_with(100, "abc", "pqr")._recency
+    assert recency.is_near_edge(recency.stamp, 6)
+    assert not recency.is_near_edge(recency.stamp, 5)
+
+
+def test_ghosts_make_room_for_what_comes_though_the_engine_has_room() -> None:
+    cache = cache_with(6, "abc", "xyz")
+    cache.believed_blocks = 3
+    finish(cache, 1, "xyz", cached_blocks=3)
+    cache.believed_blocks = 6
+    cache.begin(2, blocks("pq"))
+    assert cache.match(blocks("abc")) == Match(0, 0, ghost=1)
+    assert cache.believed_blocks == 6
 
 
 def test_a_request_teaches_once_and_one_that_is_unknown_nothing() -> None:
