@@ -286,6 +286,20 @@ def test_a_hit_near_the_edge_of_a_belief_that_came_down_says_that_it_is_right(
     assert cache._capacity.overshoot == overshoot
 
 
+def test_what_an_older_ghost_has_brought_back_is_there_already() -> None:
+    cache = cache_with(100, "abc", "ghi", "lmn", "pqr")
+    cache.believed_blocks = 3
+    finish(cache, 9, "pqr", cached_blocks=3)
+    for key, path in ((2, "lmn"), (1, "abc")):
+        cache.begin(key, blocks(path))
+        cache.confirm(key)
+    cache.believed_blocks = 100
+    cache.delivered(1, 3, 3)
+    assert cache.match(blocks("ghi")) == Match(3, 0)
+    cache.delivered(2, 3, 3)
+    assert cache.match(blocks("ghi")) == Match(3, 0)
+
+
 def test_all_that_is_older_than_everything_is_near_the_edge() -> None:
     recency = cache_with(100, "abc", "pqr")._recency
     assert recency.is_near_edge(recency.stamp, 6)
