@@ -24,3 +24,11 @@ def leaf(cache: PooledCache, prompt: tuple[int, ...]) -> object:
     """The run of blocks that holds the last resident one of a prompt."""
     found = cache.sight(prompt)
     return None if found is None else found.leaf
+
+
+def finish(cache: PooledCache, key: int, path: str, cached_blocks: int) -> None:
+    """A request from its grant to its end, of which the engine had so many blocks."""
+    cache.begin(key, blocks(path))
+    cache.confirm(key)
+    cache.delivered(key, cached_blocks, cached_blocks)
+    cache.end(key)
