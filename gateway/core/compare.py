@@ -7,11 +7,12 @@ change is the mix. After Kitagawa, Journal of the American Statistical Associati
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
+from math import inf
 
 from msgspec import Struct
 
 from gateway.core.intervals import Estimate, Ratio, interval, quantile, ratio, too_few, weighted_quantile
-from gateway.core.samples import Sample
+from gateway.core.samples import Sample, Untold
 
 MOST_REQUESTS = 10_000
 """So many of each span are compared, those next to the mark: more would hardly change a figure."""
@@ -19,27 +20,32 @@ MOST_REQUESTS = 10_000
 
 _UNKNOWN = Estimate(why="not known on both sides")
 _NO_CLASS = Estimate(why="no class has requests on both sides")
+_NOT_REPORTED = "no engine reported cached tokens"
+_NO_REPORT = "no request ended with a report of cached tokens"
 
 _Times = Mapping[str, Sequence[float]]
 """Milliseconds by class; only classes of which some are known."""
 
 
 class Prefill(Struct, frozen=True):
-    """Prompt tokens that were computed, of requests whose engine told."""
+    """Prompt tokens that were computed, of requests whose engine told; None where it told of none."""
 
     per_request: Estimate
-    total: int
+    total: int | None
 
 
 class Figures(Struct, frozen=True, kw_only=True):
-    """Of one span or one class in it. `unknown_requests`: no cached tokens were reported. `ttft_requests`: it
-    is known when their first token came. `sessions`: those that clients named."""
+    """Of one span or one class in it. `unknown_requests` ended ok without a report of cached tokens,
+    `failed_requests` failed or were left before there was one. Tokens are those of reported requests: None
+    where no request is one. `ttft_requests`: it is known when their first token came. `sessions`: those that
+    clients named."""
 
     requests: int
     sessions: int
     unknown_requests: int
-    prompt_tokens: int
-    cached_tokens: int
+    failed_requests: int
+    prompt_tokens: int | None
+    cached_tokens: int | None
     hit_rate: Estimate
     prefill_tokens: Prefill
     ttft_requests: int
@@ -108,7 +114,7 @@ def compared(before: Sequence[Sample], after: Sequence[Sample]) -> Comparison:
     a, b = _Span(before), _Span(after)
     names = sorted({*a.by_class, *b.by_class})
     changes = Changes(
-        hit_rate=_change(a.hits, b.hits, a.hits_by, b.hits_by),
+        hit_rate=_change(a.hits, b.hits, a.hits_by, b.hits_by, most=1.0),
         prefill_tokens_per_request=_change(a.prefill, b.prefill, a.prefill_by, b.prefill_by),
         ttft_p50_ms=_slower(a.first_tokens(), b.first_tokens(), 0.5),
         ttft_p90_ms=_slower(a.first_tokens(), b.first_tokens(), 0.9),
@@ -122,15 +128,19 @@ def _figures(samples: Sequence[Sample], hits: Ratio | None, prefill: Ratio | Non
     timed = [it for it in samples if it.ttft_ms is not None]
     ttft_ms, its_sessions = _ttfts(samples), [it.session for it in timed]
     prompt, cached = sum(p for p, _, _ in known), sum(c for _, c, _ in known)
-    nobody = Estimate(why="no engine reported cached tokens" if samples else "no requests")
+    is_told = bool(known) or not samples
+    computed = prompt - cached if is_told else None
+    unknown, failed = (sum(it.untold is why for it in samples) for why in (Untold.UNKNOWN, Untold.FAILED))
+    nobody = Estimate(why=_NOT_REPORTED if unknown else _NO_REPORT if samples else "no requests")
     return Figures(
         requests=len(samples),
         sessions=len({it.session for it in samples if it.session}),
-        unknown_requests=len(samples) - len(known),
-        prompt_tokens=prompt,
-        cached_tokens=cached,
+        unknown_requests=unknown,
+        failed_requests=failed,
+        prompt_tokens=prompt if is_told else None,
+        cached_tokens=cached if is_told else None,
         hit_rate=hits.estimate(1.0) if hits else nobody,
-        prefill_tokens=Prefill(prefill.estimate() if prefill else nobody, prompt - cached),
+        prefill_tokens=Prefill(prefill.estimate() if prefill else nobody, computed),
         ttft_requests=len(timed),
         ttft_p50_ms=quantile(ttft_ms, its_sessions, 0.5),
         ttft_p90_ms=quantile(ttft_ms, its_sessions, 0.9),
@@ -152,25 +162,33 @@ def _ttfts(samples: Sequence[Sample]) -> list[float]:
 
 def _hit_rate(samples: Sequence[Sample]) -> Ratio | None:
     known = _known(samples)
-    return ratio((c for _, c, _ in known), [p for p, _, _ in known], (it for _, _, it in known))
+    sessions = (it for _, _, it in known)
+    return ratio((c for _, c, _ in known), [p for p, _, _ in known], sessions, 1.0)
 
 
 def _prefill(samples: Sequence[Sample]) -> Ratio | None:
     known = _known(samples)
-    return ratio((p - c for p, c, _ in known), [1] * len(known), (it for _, _, it in known))
+    sessions = (it for _, _, it in known)
+    mean_prompt = sum(p for p, _, _ in known) / max(1, len(known))
+    return ratio((p - c for p, c, _ in known), [1] * len(known), sessions, mean_prompt)
 
 
 def _change(
-    before: Ratio | None, after: Ratio | None, by_before: Mapping[str, Ratio], by_after: Mapping[str, Ratio]
+    before: Ratio | None,
+    after: Ratio | None,
+    by_before: Mapping[str, Ratio],
+    by_after: Mapping[str, Ratio],
+    most: float = inf,
 ) -> Change:
+    """`most` is the largest change that there can be, up or down."""
     if before is None or after is None:
         return Change(_UNKNOWN, _UNKNOWN)
-    raw = _difference([(before, after, 1.0)])
+    raw = _difference([(before, after, 1.0)], most)
     both = _on_both_sides(by_before, by_after)
     if not both:
         return Change(raw, _NO_CLASS)
     shares = _shares({it: by_before[it].below for it in both}, {it: by_after[it].below for it in both})
-    same_mix = _difference([(by_before[it], by_after[it], share) for it, share in shares.items()])
+    same_mix = _difference([(by_before[it], by_after[it], share) for it, share in shares.items()], most)
     assert raw.value is not None
     assert same_mix.value is not None
     return Change(raw, same_mix, raw.value - same_mix.value)
@@ -184,7 +202,7 @@ def _on_both_sides(before: Mapping[str, Ratio], after: Mapping[str, Ratio]) -> C
     return firm or both
 
 
-def _difference(pairs: Sequence[tuple[Ratio, Ratio, float]]) -> Estimate:
+def _difference(pairs: Sequence[tuple[Ratio, Ratio, float]], most: float) -> Estimate:
     """Weighed. Before and after count as independent, also for a session that goes on."""
     value = sum(share * (after.value - before.value) for before, after, share in pairs)
     variance = 0.0
@@ -193,7 +211,10 @@ def _difference(pairs: Sequence[tuple[Ratio, Ratio, float]]) -> Estimate:
             return Estimate(value, why=too_few(min(before.sessions, after.sessions)))
         variance += share**2 * (before.variance + after.variance)
     fewest = min(min(before.sessions, after.sessions) for before, after, _ in pairs)
-    return interval(value, variance, fewest)
+    made = interval(value, variance, fewest)
+    assert made.low is not None
+    assert made.high is not None
+    return Estimate(value, max(-most, made.low), min(most, made.high))
 
 
 def _shares(before: Mapping[str, float], after: Mapping[str, float]) -> Mapping[str, float]:

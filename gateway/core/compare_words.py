@@ -50,9 +50,15 @@ def _requests(it: Comparison, before_s: float, after_s: float) -> Iterator[str]:
     few = ", which is few" if min(it.before.requests, it.after.requests) < FEW_REQUESTS else ""
     before, after = _counted(it.before, before_s), _counted(it.after, after_s)
     yield f"{before} before, {after} after{few}."
+    if it.changes.hit_rate.all.value is None:
+        return
     unknown = it.before.unknown_requests + it.after.unknown_requests
-    if unknown and it.changes.hit_rate.all.value is not None:
+    if unknown:
         yield f"The engine reported no cached tokens for {unknown:,} of them: they are in no hit rate."
+    failed = it.before.failed_requests + it.after.failed_requests
+    if failed:
+        which = "was left by its client: it is" if failed == 1 else "were left by their clients: they are"
+        yield f"{failed:,} of them failed or {which} in no hit rate."
 
 
 def _points(it: Estimate) -> str:

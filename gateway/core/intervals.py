@@ -62,8 +62,11 @@ def too_few(sessions: int) -> str:
     return f"{count}: an interval needs at least {MIN_SESSIONS}, or requests that name none"
 
 
-def ratio(above: Iterable[float], below: Sequence[float], sessions: Iterable[int]) -> Ratio | None:
-    """The sum of `above` by that of `below`, request by request; None where that is none.
+def ratio(
+    above: Iterable[float], below: Sequence[float], sessions: Iterable[int], highest: float | None = None
+) -> Ratio | None:
+    """The sum of `above` by that of `below`, request by request; None where that is none. `highest` is the
+    most that it can be: with it, sessions that are all alike have a variance, too.
 
     The variance is that of the ratio estimator for clusters by linearisation, the delta method: Cochran,
     Sampling Techniques, 3rd ed. 1977, chapters 6 and 9A.
@@ -73,7 +76,10 @@ def ratio(above: Iterable[float], below: Sequence[float], sessions: Iterable[int
         return None
     value = sum(above) / total
     rests = _by_session((a - value * b for a, b in zip(above, below, strict=True)), sessions)
-    return Ratio(value, total, _variance(rests, total), len(rests))
+    variance = _variance(rests, total)
+    if variance is not None and highest is not None and sqrt(variance) <= _ROUNDING * highest:
+        variance = _variance_of_alike(max(value, highest - value), len(rests))
+    return Ratio(value, total, variance, len(rests))
 
 
 def quantile(values: Sequence[float], sessions: Sequence[int], share: float) -> Estimate:
@@ -137,6 +143,12 @@ def _variance(rests: Sequence[float], total: float) -> float | None:
     if count < MIN_SESSIONS:
         return None
     return count / (count - 1) * sum(it * it for it in rests) / total**2
+
+
+def _variance_of_alike(away: float, count: int) -> float:
+    """That no session of `count` differed does not say that none does: by the exact binomial limit (Clopper
+    and Pearson, Biometrika 26, 1934; the rule of three is near it) a share of them may, by up to `away`."""
+    return (away * (1 - exp(log(_TAIL) / count)) / student_t(count - 1)) ** 2
 
 
 def _worth(values: Sequence[float], sessions: Sequence[int], value: float, count: int) -> int | str:

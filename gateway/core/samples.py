@@ -7,11 +7,13 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Container, Sequence
 from datetime import datetime
+from enum import IntEnum
 from functools import cached_property
 from math import isnan, nan
 from typing import NamedTuple
 
-from gateway.core.request import Record
+from gateway.core.funnel import WITHOUT
+from gateway.core.request import Outcome, Record
 
 CAPACITY = 150_000
 """So many requests are kept, the newest; at 50 bytes each, with an eighth more before any are dropped, they
@@ -20,12 +22,28 @@ take 8.4 MB."""
 MAX_KINDS = 4096
 """So many combinations of engine, model and class are told apart; more are nobody's and of class `other`."""
 
-_UNKNOWN = -1
 _TIME_CHARS, _MINUTE_CHARS = len("2026-12-01T14:05:06.789Z"), len("2026-12-01T14:05")
 _ZEROS_MS = ord("0") * 11111
 _NUMBERS = ("duration_ms", "ttft_ms", "prompt", "cached", "session", "kind")
 _END_SLACK_S, _COME_SLACK_S = 0.0005, 0.0015
 """The records' times are cut to milliseconds, and when a request came is reckoned from its end."""
+
+
+class Untold(IntEnum):
+    """Why the cached tokens of a request are not known; in the column of these.
+
+    UNKNOWN: it ended ok and its engine did not report, as the funnel has it. FAILED: it failed, or its client
+    left, before there was a report. NEVER: its API has none.
+    """
+
+    UNKNOWN = -1
+    FAILED = -2
+    NEVER = -3
+
+
+# As plain numbers: a member of an enum is looked up, and put into an array, at several times the cost.
+_UNKNOWN, _FAILED, _NEVER = map(int, Untold)
+_OK = Outcome.OK
 
 
 class Kind(NamedTuple):
@@ -35,13 +53,15 @@ class Kind(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """One request. `session` is 0 where the client names none. None is what nobody told."""
+    """One request. `session` is 0 where the client names none. None is what nobody told; `untold` is None
+    where both kinds of tokens were."""
 
     kind: Kind
     session: int
     prompt_tokens: int | None
     cached_tokens: int | None
     ttft_ms: float | None
+    untold: Untold | None = None
 
 
 class Drawn(NamedTuple):
@@ -172,9 +192,10 @@ class Past:
             of.kinds[of.kind[at]],
             of.session[at],
             None if prompt == _UNKNOWN else prompt,
-            None if cached == _UNKNOWN else cached,
+            None if cached < 0 else cached,
             # To its digits: as a float of 32 bits it has others behind them.
             None if isnan(ttft_ms) else round(ttft_ms, 3),
+            Untold(cached) if cached < 0 else None,
         )
 
 
@@ -195,6 +216,11 @@ class Samples:
         self._columns.kinds = self._kinds.names
         return Past(self._columns.since(since))
 
+    def kinds(self) -> Sequence[Kind]:
+        """Of all requests since the start, also of those that are not kept any more."""
+        self.count()
+        return self._kinds.names[1:]
+
     def some_ended(self, since: str, until: str) -> bool:
         """Whether a request ended then, `until` not included; ISO times."""
         self.count()
@@ -210,13 +236,22 @@ class Samples:
         to.duration_ms += array("f", [it.duration_ms for it in records])
         to.ttft_ms += array("f", [nan if it.ttft_ms is None else it.ttft_ms for it in records])
         prompts = [_UNKNOWN if it.prompt_tokens is None else it.prompt_tokens for it in records]
-        cached = [_UNKNOWN if it.cached_tokens is None else it.cached_tokens for it in records]
+        cached = [
+            _untold(it) if it.cached_tokens is None or it.prompt_tokens is None else it.cached_tokens
+            for it in records
+        ]
         to.prompt += array("i", prompts)
         to.cached += array("i", cached)
         to.session += array("q", [hash(it.session) for it in records])
         to.kind += array("H", [kinds[it.engine, it.model, it.workload_class] for it in records])
         if len(to) > self._capacity * 9 // 8:
             to.drop(len(to) - self._capacity)
+
+
+def _untold(record: Record) -> int:
+    if record.outcome is not _OK:
+        return _FAILED
+    return _NEVER if record.api in WITHOUT else _UNKNOWN
 
 
 def seconds_of(time: str) -> float:

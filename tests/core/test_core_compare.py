@@ -7,7 +7,7 @@ import pytest
 from gateway.core.compare import Change, compared
 from gateway.core.compare_words import duration, sentence, span
 from gateway.core.intervals import Estimate
-from gateway.core.samples import Kind, Sample
+from gateway.core.samples import Kind, Sample, Untold
 
 
 def sample(
@@ -17,8 +17,10 @@ def sample(
     *,
     workload: str = "chat",
     session: int = 0,
+    untold: Untold = Untold.UNKNOWN,
 ) -> Sample:
-    return Sample(Kind("a", "m", workload), session, prompt, cached, ttft_ms)
+    is_told = prompt is not None and cached is not None
+    return Sample(Kind("a", "m", workload), session, prompt, cached, ttft_ms, None if is_told else untold)
 
 
 def varied(count: int, rate: float, workload: str = "chat", ttft_ms: float = 100.0) -> list[Sample]:
@@ -53,9 +55,47 @@ def test_unknown_is_not_zero() -> None:
     told = compared([sample(1000, None), sample(None, None)], [sample()])
     assert told.before.hit_rate == Estimate(why="no engine reported cached tokens")
     assert told.before.prefill_tokens.per_request.value is None
+    of = told.before
+    assert (of.prompt_tokens, of.cached_tokens, of.prefill_tokens.total) == (None, None, None)
     assert told.changes.hit_rate.all.value is None
     assert told.changes.ttft_p50_ms == Change(*[Estimate(why="not known on both sides")] * 2)
     assert compared([], []).before.hit_rate == Estimate(why="no requests")
+    assert compared([], []).before.prefill_tokens.total == 0
+
+
+def test_what_failed_or_was_left_is_not_unknown() -> None:
+    failed, never = sample(None, None, untold=Untold.FAILED), sample(10, None, untold=Untold.NEVER)
+    of = compared([sample(), failed, failed, never, sample(10, None)], []).before
+    assert (of.requests, of.unknown_requests, of.failed_requests) == (5, 1, 2)
+    told = compared([failed, never], [sample()])
+    assert (told.before.unknown_requests, told.before.prompt_tokens) == (0, None)
+    assert told.before.hit_rate == Estimate(why="no request ended with a report of cached tokens")
+    words = sentence(told, 60, 60)
+    assert words.startswith(
+        "The hit rate before is unknown: no request ended with a report of cached tokens."
+    )
+    words = sentence(compared([sample(), failed, never], [sample()]), 60, 60)
+    assert words.endswith("few. 1 of them failed or was left by its client: it is in no hit rate.")
+    words = sentence(compared([sample(), failed, failed, sample(10, None)], [sample()]), 60, 60)
+    assert "The engine reported no cached tokens for 1 of them" in words
+    assert words.endswith("2 of them failed or were left by their clients: they are in no hit rate.")
+
+
+def test_a_few_requests_that_are_all_alike_are_no_certainty() -> None:
+    """The exact limits of none and all of six are 45.9 % and 54.1 %."""
+    told = compared([sample(1000, 0)] * 6, [sample(1000, 300)] * 6)
+    assert (told.before.hit_rate.low, told.after.hit_rate.value) == (0.0, 0.3)
+    assert told.before.hit_rate.high == pytest.approx(0.459, abs=0.001)
+    per_request = told.before.prefill_tokens.per_request
+    assert (per_request.value, per_request.low) == (1000.0, pytest.approx(541, abs=1))
+    assert "30.0 points higher, which may be chance (95 %: -" in sentence(told, 60, 60)
+    # A change of a hit rate cannot be larger than from none to all.
+    told = compared([sample(1000, 0)] * 6, [sample(1000, 980)] * 6)
+    assert "98.0 points higher, more than chance (95 %: +33.7 to +100.0)" in sentence(told, 60, 60)
+    # No cache at all on one side is still to be told from one, with requests enough.
+    told = compared([sample(1000, 0)] * 200, varied(200, 0.3))
+    assert told.before.hit_rate.high == pytest.approx(0.0183, abs=0.0001)
+    assert "more than chance" in sentence(told, 60, 60)
 
 
 def test_a_change_has_an_interval_around_it() -> None:

@@ -53,6 +53,31 @@ def test_ends_stay_within_what_can_be() -> None:
     assert (told.estimate().high or 0) > 1.0
 
 
+@pytest.mark.parametrize(
+    ("cached", "count", "low", "high"),
+    [
+        (0, 6, 0, 0.4593),
+        (100, 6, 0.5407, 1),
+        (0, 100, 0, 0.0362),
+        (30, 6, 0, 0.3 + 0.7 * 0.4593),
+        (70, 100, 0.7 - 0.7 * 0.0362, 0.7 + 0.7 * 0.0362),
+    ],
+)
+def test_alike_ones_have_the_exact_binomial_limit(cached: int, count: int, low: float, high: float) -> None:
+    made = ratio([cached] * count, [100] * count, ALONE[:count], 1.0)
+    assert made is not None
+    told = made.estimate(1.0)
+    assert (told.low, told.high) == (pytest.approx(low, abs=1e-4), pytest.approx(high, abs=1e-4))
+    assert ratio([cached] * 4, [100] * 4, ALONE[:4], 1.0).variance is None  # type: ignore[union-attr]
+
+
+def test_alike_up_to_rounding_is_alike() -> None:
+    lengths = [7, 11, 13, 17, 19, 23]
+    made = ratio([it * 0.1 for it in lengths], lengths, ALONE[:6], 1.0)
+    assert made is not None
+    assert made.estimate(1.0).high == pytest.approx(0.1 + 0.9 * 0.4593, abs=1e-4)
+
+
 def test_nothing_by_nothing_is_unknown() -> None:
     assert ratio([], [], []) is None
     assert ratio([0.0], [0.0], [0]) is None

@@ -1,12 +1,15 @@
 """Finished requests in columns: which are kept, which belong to a span, and that they are bounded."""
 
+from typing import Any
+
 import pytest
 from edge_values import a_record
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.core.funnel import COLUMNS, WITHOUT, row
 from gateway.core.request import Outcome
-from gateway.core.samples import MAX_KINDS, Drawn, Kind, Past, Sample, Samples, seconds_of
+from gateway.core.samples import MAX_KINDS, Drawn, Kind, Past, Sample, Samples, Untold, seconds_of
 
 NOON = "2026-12-01T12:00:00.000Z"
 NOON_S = seconds_of(NOON)
@@ -48,11 +51,39 @@ def test_a_request_is_what_its_record_says() -> None:
                            prompt_tokens=None, cached_tokens=None, outcome=Outcome.ENGINE_ERROR))  # fmt: skip
     told = samples.past(NOON).between(NOON_S - 60, NOON_S + 60, 10, newest=False)
     assert told == Drawn(
-        [Sample(CHAT, 0, 1000, 900, 250.1), Sample(Kind("b", "n", "json"), 0, None, None, None)],
+        [
+            Sample(CHAT, 0, 1000, 900, 250.1),
+            Sample(Kind("b", "n", "json"), 0, None, None, None, Untold.FAILED),
+        ],
         NOON_S - 60,
         NOON_S + 60,
         False,
     )
+
+
+@pytest.mark.parametrize(
+    ("fields", "untold"),
+    [
+        ({"cached_tokens": 0}, None),
+        ({"cached_tokens": 0, "outcome": Outcome.CLIENT_DISCONNECT}, None),
+        ({"cached_tokens": None}, Untold.UNKNOWN),
+        ({"prompt_tokens": None}, Untold.UNKNOWN),
+        ({"cached_tokens": None, "outcome": Outcome.CLIENT_DISCONNECT}, Untold.FAILED),
+        ({"cached_tokens": None, "status": 404, "outcome": Outcome.ENGINE_ERROR}, Untold.FAILED),
+        ({"cached_tokens": None, "api": "embeddings"}, Untold.NEVER),
+        ({"cached_tokens": None, "api": "embeddings", "outcome": Outcome.ENGINE_ERROR}, Untold.FAILED),
+    ],
+)
+def test_unknown_is_what_ended_ok_without_a_report(fields: dict[str, Any], untold: Untold | None) -> None:
+    samples = Samples()
+    record = a_record(time=time(1), **fields)
+    samples.ended(record)
+    told = samples.past(NOON).between(NOON_S - 60, NOON_S + 60, 10, newest=False).samples[0]
+    assert told.untold is untold
+    # The funnel's definition is the same.
+    if record.api not in WITHOUT:
+        counted = row(record)
+        assert (counted is not None and counted[COLUMNS.index("unknown")]) == (untold is Untold.UNKNOWN)
 
 
 def test_what_took_no_slot_is_not_kept() -> None:
@@ -149,6 +180,13 @@ def test_one_engine_or_one_model() -> None:
     assert drawn(past.of("a", "n"), 0, 60, newest=False) == [2]
     assert drawn(past.of("c", None), 0, 60, newest=False) == []
     assert past.of("b", None).across(NOON_S + 0.9995, NOON_S + 1.5) == 1
+
+
+def test_kinds_are_those_of_all_requests_since_the_start() -> None:
+    samples = Samples()
+    assert samples.kinds() == []
+    samples.ended(a_record(time=time(1), engine="b", model="n"))
+    assert samples.kinds() == [Kind("b", "n", "chat")]
 
 
 def test_kinds_are_bounded() -> None:
