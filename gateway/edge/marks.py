@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import islice
 from math import isfinite
@@ -51,12 +51,22 @@ class Change(Struct, frozen=True):
 
 class Marks:
     """Bounded: the oldest mark goes for a new one. `timestamp` gives the time as records have it, `since` is
-    when the gateway started, both ISO."""
+    when the gateway started, both ISO. `engines` and `models` give the names of those that there are now."""
 
-    def __init__(self, samples: Samples, timestamp: Callable[[], str], since: str) -> None:
+    def __init__(
+        self,
+        samples: Samples,
+        timestamp: Callable[[], str],
+        since: str,
+        *,
+        engines: Callable[[], Collection[str]],
+        models: Callable[[], Collection[str]],
+    ) -> None:
         self._samples = samples
         self._timestamp = timestamp
         self._since_s = seconds_of(since)
+        self._engines = engines
+        self._models = models
         self._marks: deque[Mark] = deque(maxlen=MAX_MARKS)
         self._count = 0
 
@@ -100,7 +110,11 @@ class Marks:
         """Raises `ValueError`, `Missing`. The work is done in a thread: it takes a while."""
         mark = self._find(query.get("mark", ""))
         change = self._change(mark, query)
-        past = self._samples.past(_iso(change.from_s)).of(query.get("engine"), query.get("model"))
+        engine, model = query.get("engine"), query.get("model")
+        kinds = self._samples.kinds()
+        _must_exist("engine", engine, {*self._engines(), *(it.engine for it in kinds)})
+        _must_exist("model", model, {*self._models(), *(it.model for it in kinds)})
+        past = self._samples.past(_iso(change.from_s)).of(engine, model)
         return asyncio.to_thread(_told, mark, change, past)
 
     def _latest(self) -> Sequence[Mark]:
@@ -159,6 +173,14 @@ def _is_one_change(one: Mark, other: Mark, some_ended: Callable[[str, str], bool
     if seconds_of(other.at) - seconds_of(one.at) >= TOGETHER_S:
         return False
     return "user" not in (one.by, other.by) or not some_ended(one.at, other.at)
+
+
+def _must_exist(what: str, name: str | None, known: Collection[str]) -> None:
+    if name is None or name in known:
+        return
+    shown = sorted(known)[:_TOLD_IN_ERRORS]
+    more = f" and {len(known) - len(shown):,} more" if len(known) > len(shown) else ""
+    raise Missing(f"No {what} {name[:100]!r}. {what.capitalize()}s: {', '.join(shown) or 'none'}{more}.")
 
 
 def _minutes(query: Mapping[str, str]) -> float | None:

@@ -45,7 +45,13 @@ class Observation:
         self.records = RecentRecords()
         self.worked = Worked()
         self.samples = Samples()
-        self.marks = Marks(self.samples, timestamp, since)
+        self.marks = Marks(
+            self.samples,
+            timestamp,
+            since,
+            engines=lambda: [it.name for it in snapshot().engines],
+            models=known_models,
+        )
         self.access = AccessLog(access_log, "json" if access_log_format == "json" else "text")
         self.metrics = Metrics(
             snapshot=snapshot,

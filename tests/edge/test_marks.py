@@ -10,6 +10,7 @@ from fleet import ask, entries, fleet, probe_often, simulated, words
 from harness import Running, chat, until
 from reloading import reloadable
 
+from gateway.core.request import Outcome
 from gateway.core.samples import Samples
 from gateway.edge.marks import MAX_MARKS, MAX_TEXT_CHARS, Mark, Marks, grouped
 from gateway.edge.views import Missing
@@ -35,13 +36,15 @@ class Day:
     def __init__(self) -> None:
         self.clock = Clock()
         self.samples = Samples()
-        self.marks = Marks(self.samples, self.clock, time(0))
+        self.marks = Marks(
+            self.samples, self.clock, time(0), engines=lambda: ["a", "b"], models=lambda: ["m"]
+        )
 
     def mark(self, at_s: int, text: str, by: Any = "user") -> Mark:
         self.clock.at_s = at_s
         return self.marks.set(text, by)
 
-    def request(self, at_s: int, cached_tokens: int = 500, **more: Any) -> None:
+    def request(self, at_s: int, cached_tokens: int | None = 500, **more: Any) -> None:
         made = {"time": time(at_s), "duration_ms": 500.0, "ttft_ms": 100.0, "prompt_tokens": 1000}
         self.samples.ended(a_record(cached_tokens=cached_tokens, **made | more))
 
@@ -224,6 +227,38 @@ async def test_one_engine_can_be_looked_at() -> None:
     told = await day.compare(200)
     assert counted(told) == (3, 0, 0)
     assert told["sentence"] == "Nothing to compare: no request in the 100 s after."
+
+
+async def test_an_engine_or_a_model_that_there_is_not_is_no_empty_comparison() -> None:
+    day = Day()
+    day.mark(100, "one")
+    for query, told in (
+        ({"engine": "nope"}, "No engine 'nope'. Engines: a, b."),
+        ({"engine": ""}, "No engine ''. Engines: a, b."),
+        ({"model": "nope"}, "No model 'nope'. Models: m."),
+        ({"engine": "a", "model": "x" * 500}, f"No model '{'x' * 100}'. Models: m."),
+    ):
+        with pytest.raises(Missing) as refused:
+            day.marks.compare(query)
+        assert str(refused.value) == told
+    assert counted(await day.compare(200, engine="a", model="m")) == (0, 0, 0)
+    # One that is gone has its requests still.
+    day.request(210, engine="gone", model="old")
+    assert counted(await day.compare(220, engine="gone", model="old")) == (0, 0, 1)
+    for number in range(20):
+        day.request(230, model=f"n{number:02d}")
+    with pytest.raises(Missing, match=r"Models: m, n00, n01, .*, n08 and 12 more\.$"):
+        day.marks.compare({"model": "nope"})
+
+
+async def test_requests_that_failed_are_told_from_those_without_a_report() -> None:
+    day = Day()
+    day.request(50, cached_tokens=None)
+    day.request(60, cached_tokens=None, outcome=Outcome.CLIENT_DISCONNECT)
+    day.mark(100, "one")
+    told = (await day.compare(200))["before"]
+    assert (told["requests"], told["unknown_requests"], told["failed_requests"]) == (2, 1, 1)
+    assert (told["prompt_tokens"], told["prefill_tokens"].total) == (None, None)
 
 
 async def test_what_is_told_is_json_and_names_what_was_compared() -> None:
