@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +13,8 @@ from msgspec import Struct
 TIMEOUT_S = 30.0
 
 _SHOWN_CHARS = 200
+_NEVER_SENT = re.compile("[\0\ud800-\udfff]")
+_GIVEN = "--admin-token, or ADMIN_TOKEN in the environment"
 
 
 class CannotAsk(Exception):
@@ -46,6 +49,8 @@ class Admin(Struct, frozen=True):
     async def _ask(
         self, method: str, path: str, query: Mapping[str, str], body: bytes | None
     ) -> dict[str, Any]:
+        if has := _not_to_be_sent(self.token or ""):
+            raise CannotAsk(f"{self.url}: the token has {has}: {_GIVEN}")
         headers = {"Authorization": f"Bearer {self.token}"} if self.token else {}
         timeout = aiohttp.ClientTimeout(total=TIMEOUT_S)
         try:
@@ -75,9 +80,18 @@ class Admin(Struct, frozen=True):
             message = _REFUSAL.decode(raw).error.message
         except ValueError:
             return f"{self.url}: answered {status}, not as a gateway's admin port does"
+        if status == 401 and self.token:
+            return f"{self.url}: the token was refused: {_GIVEN}"
         if status == 401:
-            return f"{self.url}: wants its admin_token: --admin-token, or ADMIN_TOKEN in the environment"
+            return f"{self.url}: wants its admin_token: {_GIVEN}"
         return message or f"{self.url}: answered {status}"
+
+
+def _not_to_be_sent(token: str) -> str:
+    """What no header may hold."""
+    if "\n" in token or "\r" in token:
+        return "a line end"
+    return "a character that cannot be sent" if _NEVER_SENT.search(token) else ""
 
 
 def _why(error: Exception) -> str:

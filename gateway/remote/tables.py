@@ -67,12 +67,19 @@ def _comparison(told: _Told) -> Iterator[RenderableType]:
         yield _text(f"{mark['mark']}  {mark['at']}  {mark['text']}", "bold")
     yield _text(told["sentence"])
     if told["across_requests"]:
-        yield _text(f"{told['across_requests']:,} requests ran across it and are on neither side.")
+        yield _text(_across(told["across_requests"], [it["mark"] for it in told["marks"]]))
     yield Text()
     yield _sides(told["before"], told["after"], told["changes"])
     if len(told["classes"]) > 1:
         yield Text()
         yield _classes(told["classes"])
+
+
+def _across(requests: int, marks: list[str]) -> str:
+    """What is between marks of one change ran across none of them."""
+    where = "across it" if len(marks) == 1 else f"across it or between {marks[0]} and {marks[-1]}"
+    ran, are = ("request ran", "is") if requests == 1 else ("requests ran", "are")
+    return f"{requests:,} {ran} {where} and {are} on neither side."
 
 
 def _sides(before: _Told, after: _Told, changes: _Told) -> Table:
@@ -94,10 +101,11 @@ def _sides(before: _Told, after: _Told, changes: _Told) -> Table:
         ("sessions", [it["sessions"] for it in both]),
         ("prompt tokens", [it["prompt_tokens"] for it in both]),
         ("computed tokens", [it["prefill_tokens"]["total"] for it in both]),
-        ("requests without a report", [it["unknown_requests"] for it in both]),
+        ("not reported", [it["unknown_requests"] for it in both]),
+        ("failed or left", [it["failed_requests"] for it in both]),
         ("seconds", [round(it["seconds"]) for it in both]),
     ):
-        table.add_row(*_cells(name, f"{counts[0]:,}", "", f"{counts[1]:,}"))
+        table.add_row(*_cells(name, _value(counts[0], _tokens), "", _value(counts[1], _tokens)))
     return table
 
 

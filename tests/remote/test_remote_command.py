@@ -13,10 +13,14 @@ import pytest
 from aiohttp import web
 from click.testing import CliRunner, Result
 from harness import Running, chat, running
+from msgspec import to_builtins
+from msgspec.structs import asdict
 from rich.console import Console
 
 from gateway import cli
-from gateway.remote.tables import decision
+from gateway.core.compare import compared
+from gateway.core.samples import Kind, Sample, Untold
+from gateway.remote.tables import comparison, decision
 from gateway.sim.server import SimEngine
 from gateway.sim.settings import SimSettings
 
@@ -167,6 +171,39 @@ def test_names_cannot_drive_a_terminal() -> None:
 # mark and compare
 
 
+def test_what_lies_between_marks_of_one_change_is_said_to_be_there() -> None:
+    figures = asdict(compared([], []))
+    sides = {name: {**asdict(figures[name]), "seconds": 1} for name in ("before", "after")}
+    told = to_builtins({**figures, **sides, "sentence": "It is so.", "across_requests": 24})
+    one, other = ({"mark": name, "at": "then", "text": "one"} for name in ("m4", "m5"))
+    assert "\n24 requests ran across it and are on neither side.\n" in printed(told | {"marks": [one]})
+    both = printed(told | {"marks": [one, other]})
+    assert "\n24 requests ran across it or between m4 and m5 and are on neither side.\n" in both
+    single = printed(told | {"marks": [one], "across_requests": 1})
+    assert "\n1 request ran across it and is on neither side.\n" in single
+
+
+def test_tokens_that_nobody_told_are_unknown() -> None:
+    nothing = Sample(Kind("a", "m", "chat"), 0, None, None, 5.0, Untold.UNKNOWN)
+    of = compared([nothing], [nothing])
+    sides = {name: {**asdict(getattr(of, name)), "seconds": 1} for name in ("before", "after")}
+    told = {**asdict(of), **sides, "sentence": "", "across_requests": 0, "marks": []}
+    lines = [line.split() for line in printed(to_builtins(told)).splitlines()]
+    for row in (
+        ["prompt", "tokens", "unknown", "unknown"],
+        ["computed", "tokens", "unknown", "unknown"],
+        ["not", "reported", "1", "1"],
+        ["failed", "or", "left", "0", "0"],
+    ):
+        assert row in lines
+
+
+def printed(told: dict[str, Any]) -> str:
+    console = Console(file=io.StringIO(), width=300)
+    console.print(comparison(told))
+    return console.file.getvalue()  # type: ignore[attr-defined]
+
+
 async def test_a_mark_and_a_comparison_as_text(tmp_path: Path) -> None:
     body = chat("What now?", system="A system prompt. " * 400)
     async with two_engines(tmp_path) as gateway:
@@ -193,8 +230,10 @@ async def test_a_mark_and_a_comparison_as_text(tmp_path: Path) -> None:
             await refused(gateway, "compare", "m7")
             == "No mark 'm7'. Marks, newest first: m1 (slots doubled).\n"
         )
-        of_nobody = await ran(gateway, "compare", "--engine", "nobody's")
-        assert "Nothing to compare" in of_nobody.stdout
+        of_nobody = await refused(gateway, "compare", "--engine", "nope")
+        assert of_nobody == "No engine 'nope'. Engines: a, b.\n"
+        of_nothing = await refused(gateway, "compare", "--model", "nope")
+        assert of_nothing == "No model 'nope'. Models: sim-model.\n"
 
 
 async def refused(gateway: Running, *args: str, **more: Any) -> str:
@@ -220,7 +259,15 @@ async def test_an_empty_text_is_no_mark(tmp_path: Path) -> None:
 async def test_a_token_is_taken_from_the_option_or_the_environment(tmp_path: Path) -> None:
     async with two_engines(tmp_path, admin_token=TOKEN) as gateway:
         assert "--admin-token" in await refused(gateway, "mark", "x", ADMIN_TOKEN="")
-        assert "--admin-token" in await refused(gateway, "mark", "x", ADMIN_TOKEN="wrong")
+        for token, told in (
+            ("wrong", "the token was refused"),
+            (f"{TOKEN}\n", "the token has a line end"),
+            (f"{TOKEN}\r", "the token has a line end"),
+            (f"{TOKEN}\udcff", "the token has a character that cannot be sent"),
+        ):
+            said = await refused(gateway, "mark", "x", "--admin-token", token)
+            assert said.startswith(f"{gateway.admin}: {told}: ")
+            assert (said.count("\n"), TOKEN in said) == (1, False)
         for args, env in (
             (["--admin-token", TOKEN], {}),
             ([], {"ADMIN_TOKEN": TOKEN}),
