@@ -71,13 +71,15 @@ def _named(api: str) -> str:
 def _forecasts(candidates: Sequence[Candidate], width: int) -> list[Forecast]:
     """Also under policies that ask for no seconds."""
     rate = router.usual_rate([it.engine for it in candidates])
+    most = max((it.resident_tokens for it in candidates), default=0)
     out = []
     for it in candidates:
         of = router.terms(it.engine, rate)
         wait_s = router.missing(it.engine, width, it.reserved) * of.slot_wait_s
         own_s = it.uncached_tokens / of.rate_tokens_per_s
         has_room = it.engine.has_room(width, it.reserved)
-        out.append(Forecast(it, has_room, wait_s, of.ahead_s, own_s, of.crowding_s))
+        again_s = router.again_s(most - it.resident_tokens, rate)
+        out.append(Forecast(it, has_room, wait_s, of.ahead_s, own_s, of.crowding_s, again_s))
     return out
 
 
@@ -102,6 +104,7 @@ def _figures(
         "predicted_s": forecast.predicted_s,
         "prefill_weight": it.weight,
         "crowding_s": forecast.crowding_s,
+        "again_s": forecast.again_s,
         "score": it.score,
         "now": forecast.has_room,
         "why": why(policy, forecast, winner, forecasts),

@@ -11,7 +11,8 @@ _LEAST_S = 0.05
 
 
 class Forecast(Struct, frozen=True, eq=False):
-    """What is predicted of one engine: the wait for a slot, the prefill before it, the request's own."""
+    """What is predicted of one engine: the wait for a slot, the prefill before it, the request's own. The
+    last two are parts of the cost, in seconds that are weighed: no time that passes."""
 
     of: Candidate
     has_room: bool
@@ -19,6 +20,7 @@ class Forecast(Struct, frozen=True, eq=False):
     ahead_s: float
     own_s: float
     crowding_s: float
+    again_s: float = 0.0
 
     @property
     def name(self) -> str:
@@ -64,7 +66,7 @@ def why(policy: Policy, it: Forecast, winner: Forecast | None, forecasts: Sequen
     rival = _rival(forecasts, winner)
     if it is winner:
         return "the only engine that may have it" if rival is None else _better(winner, rival)
-    return f"{_but(it, winner)}; costs {max(0.0, it.of.score - winner.of.score):.1f} s more"
+    return f"{_but(it, winner)}; costs {_more(it.of.score - winner.of.score)}"
 
 
 def _rival(forecasts: Sequence[Forecast], winner: Forecast) -> Forecast | None:
@@ -105,7 +107,7 @@ def _but(it: Forecast, winner: Forecast) -> str:
     if it.of.matched_tokens > winner.of.matched_tokens:
         for_it.append(_holding(it))
     else:
-        against.append(f"would compute {it.of.uncached_tokens:,} tokens")
+        against.append(f"would compute {_tokens(it.of.uncached_tokens)}")
     if it.has_room:
         for_it.insert(0, "would be free now")
     else:
@@ -125,7 +127,7 @@ def _less_wanted(it: Forecast, winner: Forecast) -> str:
 
 
 def _holding(it: Forecast) -> str:
-    tokens = f"{it.of.prompt_tokens:,} tokens"
+    tokens = _tokens(it.of.prompt_tokens)
     if it.of.pending_tokens:
         return f"holds {it.of.resident_tokens:,} and computes {it.of.pending_tokens:,} now of {tokens}"
     return f"holds {it.of.resident_tokens:,} of {tokens}"
@@ -137,3 +139,12 @@ def _begins(it: Forecast) -> str:
 
 def _seconds(seconds: float) -> str:
     return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
+
+
+def _tokens(count: int) -> str:
+    return f"{count:,} token{'' if count == 1 else 's'}"
+
+
+def _more(cost: float) -> str:
+    """Without a unit: a cost is weighed."""
+    return f"{cost:.1f} more" if cost >= _LEAST_S else "about the same"

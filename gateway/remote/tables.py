@@ -40,8 +40,8 @@ def _decision(told: _Told) -> Iterator[RenderableType]:
 
 
 def _engines(engines: list[_Told]) -> Table:
-    headings = ["free", "holds", "pending", "to compute", "wait", "ahead", "prefill", "first token", "cost"]
-    table = _table(["", "engine"], headings)
+    headings = ["free", "holds", "pending", "to compute", "wait", "ahead", "prefill", "first token"]
+    table = _table(["", "engine"], [*headings, "again", "cost"])
     for it in sorted(engines, key=lambda it: (not it["chosen"], it["score"])):
         table.add_row(
             ">" if it["chosen"] else "",
@@ -55,6 +55,7 @@ def _engines(engines: list[_Told]) -> Table:
                     _seconds(it[name])
                     for name in ("wait_s", "prefill_ahead_s", "own_prefill_s", "predicted_s")
                 ),
+                f"{it['again_s']:.2f}",
                 f"{it['score']:.2f}",
             ),
             style="bold" if it["chosen"] else "",

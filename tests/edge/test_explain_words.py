@@ -125,6 +125,17 @@ def test_other_policies_do_not_ask_for_costs() -> None:
     assert told == "policy round_robin, which asks for no costs"
 
 
+def test_a_cost_is_weighed_and_no_time() -> None:
+    winner, other = forecast("a", 11_999), forecast("b", 11_998, again_s=0.5)
+    assert why("cost", other, winner, [winner, other]) == (
+        "would be free now but would compute 2 tokens; costs 0.5 more"
+    )
+    alike = forecast("b", 11_999, crowding_s=0.01)
+    assert why("cost", alike, winner, [winner, alike]) == (
+        "would be free now but would compute 1 token; costs about the same"
+    )
+
+
 def test_nobody_is_an_answer_too() -> None:
     assert sentence("cost", [], None, "an engine", {"a": "is down", "b": "draining"}) == (
         "goes nowhere now: a is down; b draining"
@@ -136,9 +147,9 @@ def test_each_engine_has_a_reason() -> None:
     best, free, full = forecast("b", 11_200), forecast("a", 0), forecast("c", 0, room=False, wait_s=3.0)
     forecasts = [free, best, full]
     assert [why("cost", it, best, forecasts) for it in forecasts] == [
-        "would be free now but would compute 12,000 tokens; costs 5.6 s more",
+        "would be free now but would compute 12,000 tokens; costs 5.6 more",
         "holds 11,200 of 12,000 tokens, saves 5.6 s",
-        "has no slot for about 3.0 s and would compute 12,000 tokens; costs 11.6 s more",
+        "has no slot for about 3.0 s and would compute 12,000 tokens; costs 11.6 more",
     ]
 
 

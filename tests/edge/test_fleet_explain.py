@@ -7,6 +7,8 @@ import pytest
 from fleet import ask, fleet, words
 from harness import Running, chat, running, until
 
+from gateway.core.router import WAITING
+
 
 async def explain(gateway: Running, body: dict, query: str = "") -> tuple[int, dict]:
     async with gateway.http.post(f"{gateway.admin}/api/explain{query}", json=body) as response:
@@ -72,6 +74,10 @@ async def test_the_sentence_says_where_it_goes_and_what_that_saves(tmp_path: Pat
         )
         assert best["why"].startswith("holds ")
         assert "; costs " in other["why"]
+        assert best["again_s"] == 0.0 < other["again_s"]
+        for it in said["engines"]:
+            weighed = it["prefill_ahead_s"] + it["prefill_weight"] * it["own_prefill_s"] + it["again_s"]
+            assert it["score"] == pytest.approx(WAITING * it["wait_s"] + weighed + it["crowding_s"])
 
 
 async def test_asking_changes_nothing(tmp_path: Path):
