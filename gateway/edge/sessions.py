@@ -4,26 +4,30 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from gateway.core.request import Record
 
 MAX_SESSIONS = 1_024
 MAX_SHOWN = 200
+MAX_ENGINES = 16
 
 
 class SessionRow(Struct):
-    """`session` is a hash. Tokens are sums over requests whose engine reported its cached tokens; `hit_rate`
-    is None before the first. `breaks` are those that broke a prefix."""
+    """`session` is a hash. Tokens are sums over `reported_requests`, those whose engine reported its cached
+    tokens; they and `hit_rate` are None before the first. `engines` are in the order of their last use, the
+    last 16; `engine` is the last. `breaks` are requests that broke a prefix."""
 
     session: str
     client: str = ""
     model: str = ""
     engine: str = ""
+    engines: list[str] = field(default_factory=list)
     workload_class: str = ""
     requests: int = 0
-    prompt_tokens: int = 0
-    cached_tokens: int = 0
+    reported_requests: int = 0
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
     hit_rate: float | None = None
     breaks: int = 0
     first_at: str = ""
@@ -67,11 +71,15 @@ class Sessions:
     def _count(self, row: SessionRow, record: Record) -> None:
         row.requests += 1
         row.model, row.engine, row.workload_class = record.model, record.engine, record.workload_class
+        if record.engine in row.engines:
+            row.engines.remove(record.engine)
+        row.engines = [*row.engines, record.engine][-MAX_ENGINES:]
         row.first_at = row.first_at or record.time
         row.last_at = record.time
         if record.prompt_tokens is not None and record.cached_tokens is not None:
-            row.prompt_tokens += record.prompt_tokens
-            row.cached_tokens += record.cached_tokens
+            row.reported_requests += 1
+            row.prompt_tokens = (row.prompt_tokens or 0) + record.prompt_tokens
+            row.cached_tokens = (row.cached_tokens or 0) + record.cached_tokens
             row.hit_rate = row.cached_tokens / row.prompt_tokens if row.prompt_tokens else None
 
 

@@ -16,7 +16,7 @@ from gateway.core.index import Index
 from gateway.core.request import Request
 from gateway.edge.breaker_words import fix, sentence
 from gateway.edge.breakers import MAX_FLUSHES, MAX_WAITING, PrefixWatch, client_of
-from gateway.edge.sessions import MAX_SESSIONS, Sessions
+from gateway.edge.sessions import MAX_ENGINES, MAX_SESSIONS, Sessions
 
 SECRET = "violet submarine"
 RULES = words(600, f"Rules of the {SECRET}.\n")
@@ -207,5 +207,26 @@ def test_sessions_are_bounded_and_those_without_tokens_have_no_hit_rate():
     assert len(latest) == 200
     assert latest[0].session == f"{MAX_SESSIONS:016x}"
     assert latest[0].hit_rate is None
-    assert latest[0].requests == 1
+    assert (latest[0].requests, latest[0].reported_requests) == (1, 0)
+    assert latest[0].prompt_tokens is latest[0].cached_tokens is None
     assert "0" * 16 not in {it.session for it in latest}
+
+
+def test_a_session_tells_its_engines_and_how_many_of_its_requests_were_reported():
+    sessions = Sessions()
+    for engine, cached in (("a", 500), ("b", None), ("a", 100), ("c", 0)):
+        sessions.ended(a_record(session="5" * 16, engine=engine, prompt_tokens=1000, cached_tokens=cached))
+    sessions.flush()
+    (row,) = sessions.latest()
+    assert (row.engine, row.engines) == ("c", ["b", "a", "c"])
+    assert (row.requests, row.reported_requests) == (4, 3)
+    assert (row.prompt_tokens, row.cached_tokens, row.hit_rate) == (3000, 600, 0.2)
+
+
+def test_of_a_session_s_engines_the_last_used_are_kept():
+    sessions = Sessions()
+    for at in range(MAX_ENGINES + 3):
+        sessions.ended(a_record(session="5" * 16, engine=f"e{at}"))
+    sessions.flush()
+    (row,) = sessions.latest()
+    assert row.engines == [f"e{at}" for at in range(3, MAX_ENGINES + 3)]
