@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
+from gateway.core.diagnosis import FEW_REQUESTS
 from gateway.core.funnel import COLUMNS, Row
 
 SHARES = ("0-25 %", "25-50 %", "50-75 %", "75-90 %", "90-100 %")
@@ -14,6 +15,9 @@ _PROMPT, _DELIVERED = COLUMNS.index("prompt"), COLUMNS.index("delivered")
 
 KEPT = 2000
 """Streams that are looked at, the latest, so that an old load is soon forgotten."""
+
+LEAST_S = 300.0
+"""A shorter time says nothing about an hour."""
 
 Stream = tuple[Row, float]
 """A request and its TTFT in milliseconds, the wait in the gateway's queue included."""
@@ -58,7 +62,7 @@ def gained_per_hour(requests: int, slot_s: float, saved: float | None, seconds: 
     """Of `requests` in `seconds`, which held slots for `slot_s`, how many an hour there was room for only
     because `saved` seconds of prefill were not computed: in the same slot time there would have been
     requests x slot_s / (slot_s + saved). True where slots are the limit; what a prefill delays beside itself
-    is not in it."""
-    if saved is None or slot_s <= 0 or seconds <= 0:
+    is not in it. None for fewer than 20 requests or 5 minutes: a rate of little is none."""
+    if saved is None or slot_s <= 0 or requests < FEW_REQUESTS or seconds < LEAST_S:
         return None
     return requests * saved / (slot_s + saved) * 3600 / seconds

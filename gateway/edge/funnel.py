@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from prometheus_client.core import Metric
 
-from gateway.core.diagnosis import sentence
+from gateway.core.diagnosis import FEW_REQUESTS, sentence
 from gateway.core.funnel import COLUMNS, NOTHING, REASONS, Figures, Row, Sums, figures, plus, summed
 from gateway.core.snapshot import Snapshot
 from gateway.core.windows import WINDOWS, Series
@@ -17,9 +17,6 @@ from gateway.engines.registry import DIALECTS
 
 NO_KEY = "none"
 """In place of a key's name where requests came without."""
-
-_ENOUGH = 20
-"""So many requests of the last hour are preferred to all since the start."""
 
 _HOUR_S = 3600.0
 
@@ -90,7 +87,7 @@ class Funnel:
     def sentence(self, snapshot: Snapshot, now: float) -> str:
         """On the last hour if enough came in it, else on all."""
         recent, when = figures(self._series.overall.hour(now)), "in the last hour"
-        if recent.requests < _ENOUGH:
+        if recent.requests < FEW_REQUESTS:
             recent, when = self.total(), "since the start"
         return sentence(recent, when, self.unknown_engines(snapshot, now))
 

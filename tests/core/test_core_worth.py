@@ -4,7 +4,7 @@ import pytest
 from edge_values import a_record
 
 from gateway.core.funnel import row
-from gateway.core.worth import Begun, Stream, begun, gained_per_hour, saved_s
+from gateway.core.worth import LEAST_S, Begun, Stream, begun, gained_per_hour, saved_s
 
 
 def stream(prompt: int, cached: int, ttft_ms: float) -> Stream:
@@ -36,8 +36,15 @@ def test_seconds_of_prefill_that_were_saved() -> None:
 def test_requests_that_found_room_in_the_slot_time_that_was_saved() -> None:
     # 100 requests in 100 s of slots and 25 s saved: without hits these slots would have done 80.
     assert gained_per_hour(100, 100.0, 25.0, 3600.0) == pytest.approx(20.0)
-    assert gained_per_hour(100, 100.0, 25.0, 60.0) == pytest.approx(1200.0)
+    assert gained_per_hour(100, 100.0, 25.0, 600.0) == pytest.approx(120.0)
     assert gained_per_hour(100, 100.0, 0.0, 3600.0) == 0.0
     assert gained_per_hour(100, 100.0, None, 3600.0) is None
-    assert gained_per_hour(0, 0.0, 1.0, 3600.0) is None
-    assert gained_per_hour(1, 1.0, 1.0, 0.0) is None
+    assert gained_per_hour(20, 0.0, 1.0, 3600.0) is None
+
+
+def test_few_requests_or_a_short_time_are_no_rate() -> None:
+    assert gained_per_hour(14, 20.0, 10.0, 10.0) is None
+    assert gained_per_hour(19, 100.0, 25.0, 3600.0) is None
+    assert gained_per_hour(20, 100.0, 25.0, 3600.0) == pytest.approx(4.0)
+    assert gained_per_hour(100, 100.0, 25.0, LEAST_S - 1.0) is None
+    assert gained_per_hour(100, 100.0, 25.0, LEAST_S) == pytest.approx(240.0)

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from edge_values import a_record, a_snapshot, an_engine
 
+from gateway.core.request import Outcome
 from gateway.edge.metrics import Metrics
 from gateway.edge.records import encode_json
 
@@ -105,6 +106,16 @@ def test_an_engine_that_does_not_report_is_unknown_with_what_to_switch_on() -> N
     assert page["by"]["engine"]["a"]["all"].unknown_requests == 3
     assert page["by"]["engine"]["a"]["all"].hit_rate is None
     assert page["windows"]["all"].requests == 1
+
+
+def test_what_failed_or_was_left_counts_only_if_it_was_reported() -> None:
+    gateway = Gateway()
+    gateway.finish(1, cached_tokens=None)
+    for outcome in (Outcome.INVALID, Outcome.ENGINE_ERROR, Outcome.CLIENT_DISCONNECT):
+        gateway.finish(1, outcome=outcome, cached_tokens=None)
+    gateway.finish(1, outcome=Outcome.CLIENT_DISCONNECT)
+    total = gateway.page()["windows"]["all"]
+    assert (total.requests, total.unknown_requests) == (1, 1)
 
 
 def test_an_engine_that_reports_again_is_not_unknown() -> None:
