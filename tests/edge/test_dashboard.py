@@ -33,6 +33,7 @@ TOLD = ("kind", "part", "client", "model", "sentence", "before", "after", "fix")
 EVIL = "<img src=x onerror=hacked=1><script>hacked=1</script>\"'&" + "x" * 80
 CELLS = "(it) => [it.getAttribute('class'), it.getAttribute('d').split('M').length - 1]"
 """Their kind and how many a path draws."""
+UNREPORTED = {"hit_rate": None, "prompt_tokens": None, "cached_tokens": None, "reported_requests": 0}
 ADMIN_404 = "404 (Not Found)"
 
 
@@ -143,15 +144,15 @@ async def test_what_is_not_known_is_never_zero():
     record = a_record(ttft_ms=None, cached_tokens=None, prompt_tokens=None)
     funnel = a_funnel(
         windows=four(m10=a_window(**{**NO_WINDOW, "unknown_requests": 7})),
+        worth={"requests_per_hour_gained": None},
+        by={"engine": {"mute": four(m10=a_window(**{**NO_WINDOW, "unknown_requests": 18}))}},
         unknown_engines={"a": "Start it with --enable-prompt-tokens-details."},
     )
     shown = Shown(
         snapshot=a_snapshot(engine),
         records=[record],
         degraded={"usage_missing": True, "metrics_stale": False},
-        gets=pages(
-            funnel=funnel, sessions={"sessions": [a_session(hit_rate=None, prompt_tokens=0, cached_tokens=0)]}
-        ),
+        gets=pages(funnel=funnel, sessions={"sessions": [a_session(**UNREPORTED)]}),
     )
     async with opened(shown) as tab:
         assert "--enable-prompt-tokens-details" in await tab.text("#unknown-engines")
@@ -165,7 +166,10 @@ async def test_what_is_not_known_is_never_zero():
         session = await tab.run(
             "[...document.querySelectorAll('#sessions tbody td')].map(it => it.innerText)"
         )
-        assert session[6] == session[7] == "unknown"
+        assert session[5:8] == ["0 of 3", "unknown", "unknown"]
+        by = await tab.run("[...document.querySelectorAll('#by tbody td')].map(it => it.innerText)")
+        assert by == ["mute", *["unknown"] * 5, "0", "18"]
+        assert "gained; told from 20 requests and 5 minutes on" in await tab.text("#worth")
         assert await tab.run("document.querySelector('#sessions .share-bar').hidden")
         assert await tab.text("#ttft") == "unknown"
 

@@ -88,6 +88,8 @@ function seconds(value) {
 
 const short = (id) => (id.length > 13 ? "…" + id.slice(-12) : id);
 
+const cut = (text, most) => (text.length > most ? text.slice(0, most - 1) + "…" : text);
+
 /** Local time of an ISO time; the page's reader thinks in local time, and the log's UTC is in the title. */
 function clock(iso, withSeconds = true) {
   const at = new Date(iso);

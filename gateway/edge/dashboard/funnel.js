@@ -156,10 +156,10 @@ const byTable = new Table(
     {name: "name", read: (it) => it.name},
     {name: "hit rate", read: (it) => percent(it.hit_rate), n: true, bar: (it) => it.hit_rate},
     {name: "infinite cache", read: (it) => percent(share(it.infinite, it.prompt)), n: true, minor: true},
-    {name: "prompt", read: (it) => tokens(it.prompt), n: true},
+    {name: "prompt", read: (it) => (it.prompt > 0 ? tokens(it.prompt) : UNKNOWN), n: true},
     {name: "delivered", read: (it) => (it.prompt > 0 ? tokens(it.delivered) : UNKNOWN), n: true},
     {name: "most lost to", read: (it) => mostLost(it)},
-    {name: "requests", read: (it) => num(it.requests), n: true},
+    {name: "reported", read: (it) => num(it.requests), n: true},
     {
       name: "no report",
       read: (it) => num(it.unknown_requests),
@@ -186,8 +186,9 @@ function showBy() {
   const rows = Object.entries(all)
     .filter(([, windows]) => windows[funnel.window])
     .map(([name, windows]) => ({name: name || "(none)", ...windows[funnel.window]}))
-    .sort((a, b) => b.prompt - a.prompt || b.requests - a.requests);
+    .sort((a, b) => b.prompt - a.prompt || b.unknown_requests - a.unknown_requests);
   byTable.show(rows.slice(0, 100));
+  $("by-hint").hidden = !rows.length;
   fill(
     $("unknown-engines"),
     Object.entries((funnel.told && funnel.told.unknown_engines) || {}),
@@ -212,10 +213,15 @@ const sharesTable = new Table(
 
 function showWorth() {
   const worth = (funnel.told && funnel.told.worth) || {},
-    saved = (worth.prefill_seconds_saved || {})[funnel.window];
+    saved = (worth.prefill_seconds_saved || {})[funnel.window],
+    gained = worth.requests_per_hour_gained;
   const facts = [
     ["prefill not computed, " + IN_WORDS[funnel.window], seconds(saved), known(saved)],
-    ["requests per hour gained", num(worth.requests_per_hour_gained), known(worth.requests_per_hour_gained)],
+    [
+      "requests per hour gained" + (known(gained) ? "" : "; told from 20 requests and 5 minutes on"),
+      num(gained),
+      known(gained),
+    ],
   ];
   fill(
     $("worth"),
@@ -230,7 +236,6 @@ function showWorth() {
   sharesTable.show((worth.ttft_by_cached_share || []).filter((it) => it.requests));
   const hour = (worth.prefill_seconds_saved || {})["1h"];
   figure("saved", seconds(hour), known(hour));
-  const gained = worth.requests_per_hour_gained;
   set(
     $("saved-why"),
     known(hour)

@@ -69,15 +69,22 @@ function showBreakers(told) {
 
 const words = (kind) => String(kind).replaceAll("_", " ");
 
+const enginesOf = ({engine, engines}) =>
+  engines && engines.length > 1 ? engines.length + " engines: " + engines.join(", ") : engine || "none";
+
 const sessionsTable = new Table(
   "sessions",
   [
     {name: "last at", read: (it) => clock(it.last_at)},
     {name: "session", read: (it) => short(it.session), cls: "id"},
     {name: "client", read: (it) => it.client || UNKNOWN},
-    {name: "engine", read: (it) => it.engine || "none"},
+    {name: "engine", read: enginesOf},
     {name: "class", read: (it) => it.workload_class, minor: true},
-    {name: "requests", read: (it) => num(it.requests), n: true},
+    {
+      name: "reported",
+      read: (it) => num(it.reported_requests) + " of " + num(it.requests),
+      n: true,
+    },
     {name: "prompt", read: (it) => (known(it.hit_rate) ? tokens(it.prompt_tokens) : UNKNOWN), n: true},
     {name: "hit rate", read: (it) => percent(it.hit_rate), n: true, bar: (it) => it.hit_rate},
     {name: "breaks", read: (it) => num(it.breaks), n: true, tone: (it) => (it.breaks ? "bad" : "")},

@@ -7,6 +7,10 @@ const LINES = [
 ];
 const PAD = {left: 40, right: 12, top: 16, bottom: 22},
   LEAST_SPAN_MS = 300000;
+/** Pixels between two labels, and of a bold character. */
+const FLAG_GAP = 6,
+  FLAG_CHAR = 8;
+const MOST_MARK_CHARS = 60;
 const chart = {points: [], marks: [], at: null, place: null};
 
 $("time-legend").replaceChildren(
@@ -32,7 +36,7 @@ function showSeries(series) {
   drawChart();
 }
 
-/** Pieces of a line without the points where nothing is known; one alone is a dot. */
+/** Pieces of a line without the points where nothing is known. */
 function linePath(points, field, x, y) {
   let path = "",
     isOpen = false;
@@ -102,19 +106,44 @@ function drawChart() {
         .join(""),
     }),
   );
-  for (const [name] of LINES) parts.push(draw("path", {class: name, d: linePath(points, name, x, y)}));
-  for (const mark of chart.marks) {
-    const at = Date.parse(mark.at);
-    if (at < from || at > to) continue;
-    parts.push(
-      draw("line", {class: "mark", x1: xOf(at), x2: xOf(at), y1: box.top, y2: box.bottom}),
-      draw("text", {class: "flag", x: xOf(at), y: box.top - 4, "text-anchor": "middle"}, mark.mark),
-    );
+  const alone = runs(points).filter((it) => it.length === 1);
+  for (const [name] of LINES) {
+    parts.push(draw("path", {class: name, d: linePath(points, name, x, y)}));
+    // A line of one point is next to nothing.
+    for (const [it] of alone)
+      if (known(it[name]))
+        parts.push(draw("circle", {class: "dot-" + name, cx: x(it), cy: y(it[name] / it.prompt), r: 3}));
   }
+  const marks = chart.marks
+    .map(({mark, at}) => ({mark, at: Date.parse(at)}))
+    .filter(({at}) => at >= from && at <= to)
+    .map(({mark, at}) => ({mark, x: xOf(at)}));
+  for (const it of marks)
+    parts.push(draw("line", {class: "mark", x1: it.x, x2: it.x, y1: box.top, y2: box.bottom}));
+  for (const it of flags(marks, width))
+    parts.push(draw("text", {class: "flag", x: it.at, y: box.top - 4, "text-anchor": "middle"}, it.text));
   attr(svg, {viewBox: "0 0 " + width + " " + height});
   chart.cursor = draw("line", {class: "at", y1: box.top, y2: box.bottom, visibility: "hidden"});
   svg.replaceChildren(...parts, chart.cursor);
   pointAt(chart.at);
+}
+
+/** Labels of marks, oldest first; those that would lie on each other are one. */
+function flags(marks, width) {
+  const all = [];
+  for (const {mark, x} of marks) {
+    let it = flag(mark, mark, x, x, width);
+    for (let before; (before = all.at(-1)) && before.at + before.half + FLAG_GAP > it.at - it.half; all.pop())
+      it = flag(before.first, it.last, before.left, it.right, width);
+    all.push(it);
+  }
+  return all;
+}
+
+function flag(first, last, left, right, width) {
+  const text = first === last ? first : first + "–" + last,
+    half = (text.length * FLAG_CHAR) / 2;
+  return {first, last, left, right, text, half, at: Math.max(half, Math.min(width - half, (left + right) / 2))};
 }
 
 /** Neighbours with a known rate, in lists. */
@@ -224,7 +253,9 @@ function showMarks(told) {
   chart.marks = told.marks;
   fill($("marks"), told.marks.slice(-12), newMark, (item, mark) => {
     item.mark = mark;
-    set(item.firstChild, mark.mark + " · " + clock(mark.at, false) + " · " + mark.text);
+    const start = mark.mark + " · " + clock(mark.at, false) + " · ";
+    set(item.firstChild, start + cut(mark.text, MOST_MARK_CHARS));
+    item.firstChild.title = mark.text;
   });
   set(
     $("marks-hint"),
