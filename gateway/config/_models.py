@@ -18,11 +18,13 @@ from pydantic import (
     Field,
     PlainSerializer,
     SecretStr,
+    ValidationInfo,
     field_validator,
     model_validator,
 )
 
 from gateway.config._aliases import ModelsConfig
+from gateway.config._kvevents import PUBLISHING, check_auto, kv_endpoint
 from gateway.config._normalize import NormalizeRule
 from gateway.config._section import Section
 from gateway.config._tls import server_context
@@ -97,21 +99,6 @@ def host_port(url: str) -> str:
     return str(Address(parts.hostname, port or default_port(parts.scheme)))
 
 
-def kv_endpoint(value: str) -> str:
-    """`auto`, or where an engine publishes KV events: `tcp://host:port`, perhaps with `?replay=PORT|off`."""
-    parts = urlsplit(value)
-    replay = re.fullmatch(r"replay=(off|[1-9]\d{0,4})", parts.query) if parts.query else None
-    try:
-        known = parts.scheme == "tcp" and parts.hostname and parts.port and not parts.path + parts.fragment
-    except ValueError:
-        known = False
-    if parts.query and (replay is None or (replay[1] != "off" and int(replay[1]) > 65535)):
-        known = False
-    if value != "auto" and not known:
-        raise ValueError("use off, auto or tcp://host:port, with ?replay=PORT or ?replay=off after it")
-    return value
-
-
 def default_port(scheme: str) -> int:
     return 443 if scheme == "https" else 80
 
@@ -174,8 +161,14 @@ class EngineConfig(Section):
 
     @field_validator("kv_events")
     @classmethod
-    def _kv_events(cls, value: str) -> str:
-        return "off" if is_off(value) else kv_endpoint(value)
+    def _kv_events(cls, value: str, info: ValidationInfo) -> str:
+        if is_off(value):
+            return "off"
+        if value == "auto":
+            if info.data.get("kind") in PUBLISHING:
+                check_auto(str(info.data.get("url", "")))
+            return value
+        return kv_endpoint(value)
 
     @field_validator("classes")
     @classmethod
