@@ -7,7 +7,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from gateway.core.events import BlockEvent
-from gateway.edge.kvsocket import ASKER, SUBSCRIBER, Context, KvSocket
+from gateway.edge.kvsocket import ASKER, SUBSCRIBER, Context, KvSocket, SocketError
 from gateway.engines.kvevents import KvDecoder
 from gateway.engines.kvorder import Numbered, Order, Orders
 
@@ -37,7 +37,7 @@ class Hear(Protocol):
 class KvFeed:
     """From its making to `close`. `lose` says that what events told does not hold.
 
-    `block_tokens`: tokens in a block of the engine's.
+    `block_tokens`: tokens in a block of the engine's. Raises `SocketError` where events cannot be had at all.
     """
 
     def __init__(
@@ -58,6 +58,7 @@ class KvFeed:
         self.batches = 0
         self.losses = 0
         self.is_silent = False
+        self._is_heard = False
         self._name = name
         self._context = context
         self._hear = hear
@@ -82,12 +83,23 @@ class KvFeed:
     def is_replaying(self) -> bool:
         return self._order.asks
 
+    @property
+    def state(self) -> str:
+        """`connecting` until this process of the engine has said anything: a socket does not tell whether
+        there is somebody at its other end."""
+        if self.is_silent:
+            return "silent"
+        if not self._is_heard:
+            return "connecting"
+        return "replaying" if self.is_replaying else "following"
+
     def close(self) -> None:
         self._end_replay()
         self._events.close()
 
     def restarted(self) -> None:
         """The engine is another process, or nothing is known of it yet: all that it has told is asked for."""
+        self._is_heard = False
         orders = self._order.begin()
         self._is_history = orders.ask
         self._do(orders)
@@ -116,6 +128,7 @@ class KvFeed:
     def _replayed(self, frames: list[bytes]) -> None:
         """`[empty, topic, number, batch]`, from older engines without the topic; the last number is -1."""
         if len(frames) > 1 and frames[-2] == _END:
+            self._was_read()
             self._end_replay()
             self._is_history = False
             self._do(self._order.answered())
@@ -130,11 +143,17 @@ class KvFeed:
             self.decoder.errors += 1
             return None
         self.batches += 1
+        self._was_read()
         batch = self.decoder.decode(frames[-1])
         if batch is not None:
             self._sent_s = batch.sent_s
         events = None if batch is None else batch.events
         return Numbered(int.from_bytes(frames[-2], "big"), self._sent_s, events)
+
+    def _was_read(self) -> None:
+        if not self._is_heard:
+            self._is_heard = True
+            self._log.info("engine %s: following KV events at %s", self._name, self.endpoints.events)
 
     def _do(self, orders: Orders) -> None:
         if orders.forget:
@@ -155,8 +174,17 @@ class KvFeed:
         self._end_replay()
         assert self.endpoints.replay is not None
         self._asked_s = self._clock()
-        self._replay = KvSocket(self._context, ASKER, self.endpoints.replay, self._replayed, self._clock)
-        self._replay.send(b"", self._order.expected.to_bytes(_NUMBER_BYTES, "big"))
+        replay = self.endpoints.replay
+        try:
+            self._replay = KvSocket(self._context, ASKER, replay, self._replayed, self._clock)
+            self._replay.send(b"", self._order.expected.to_bytes(_NUMBER_BYTES, "big"))
+        except SocketError as error:
+            # `tick` gives it up as it does one that is silent.
+            self._end_replay()
+            why = error.strerror
+            self._log.warning(
+                "engine %s: %s cannot be asked for earlier KV events: %s", self._name, replay, why
+            )
 
     def _end_replay(self) -> None:
         if self._replay is not None:

@@ -12,12 +12,13 @@ from gateway.core.engine import Engine
 from gateway.core.events import BlockEvent
 from gateway.core.index import Index
 from gateway.edge.kvfeed import Endpoints, KvFeed
-from gateway.edge.kvsocket import Context
+from gateway.edge.kvsocket import Context, SocketError
 from gateway.edge.target import EngineTarget
 
 _TICK_S = 0.05
 _DEFAULT_PORT = 5557
-_PUBLISH = frozenset({"vllm", "sglang"})
+_PUBLISH = ("vllm", "sglang")
+_AUTO = " and ".join(_PUBLISH)
 
 
 class KvFeeds:
@@ -29,23 +30,34 @@ class KvFeeds:
         self._clock = clock
         self._log = log
         self._feeds: dict[str, KvFeed] = {}
+        self._failed: dict[str, Endpoints] = {}
         self._context: Context | None = None
         self._ticker: asyncio.Task[None] | None = None
 
     def fit(self, target: EngineTarget, engine: Engine) -> None:
-        """An engine has been detected, perhaps again and as another kind, or is configured otherwise."""
-        endpoints, feed = endpoints_of(target, engine.facts.kind), self._feeds.get(target.name)
+        """An engine has been detected, perhaps again and as another kind, or is configured otherwise. Where
+        no socket is to be had it serves without events, and the next call tries again."""
+        kind = engine.facts.kind
+        endpoints, feed = endpoints_of(target, kind), self._feeds.get(target.name)
         if endpoints is None:
             self.remove(target.name)
+            if target.kv_events != "off":
+                self._log.info("engine %s: kv_events: not for %s; auto is for %s", target.name, kind, _AUTO)
             return
-        if feed is not None:
-            if (feed.endpoints, feed.block_tokens) == (endpoints, engine.block_tokens):
-                return
-            self.remove(target.name)
+        if feed and (feed.endpoints, feed.block_tokens) == (endpoints, engine.block_tokens):
+            return
+        self.remove(target.name)
         self._index.follow(engine)
-        self._open(target.name, endpoints, engine.block_tokens)
+        try:
+            self._open(target.name, endpoints, engine.block_tokens)
+        except SocketError as error:
+            self._index.unfollow(target.name)
+            self._failed[target.name] = endpoints
+            words = "engine %s: no KV events, %s cannot be connected to: %s"
+            self._log.warning(words, target.name, endpoints.events, error.strerror)
 
     def remove(self, name: str) -> None:
+        self._failed.pop(name, None)
         feed = self._feeds.pop(name, None)
         if feed is not None:
             feed.close()
@@ -69,18 +81,20 @@ class KvFeeds:
     @property
     def are_degraded(self) -> bool:
         """Whether events of an engine were lost a short time ago, or none come."""
-        return any(it.is_degraded for it in self._feeds.values())
+        return bool(self._failed) or any(it.is_degraded for it in self._feeds.values())
 
     def shown(self, query: Mapping[str, str]) -> Mapping[str, object]:
         """`GET /api/kv-events`."""
         del query
-        return {"engines": {name: self._shown(name, feed) for name, feed in self._feeds.items()}}
+        failed = {
+            name: {"state": "failed", "events_endpoint": it.events} for name, it in self._failed.items()
+        }
+        return {"engines": {name: self._shown(name, feed) for name, feed in self._feeds.items()} | failed}
 
     def _shown(self, name: str, feed: KvFeed) -> Mapping[str, object]:
         residence, decoder = self._index.residences[name], feed.decoder
-        state = "silent" if feed.is_silent else "replaying" if feed.is_replaying else "following"
         return {
-            "state": state,
+            "state": feed.state,
             "events_endpoint": feed.endpoints.events,
             "replay_endpoint": feed.endpoints.replay,
             "blocks": len(residence.held),
@@ -109,7 +123,7 @@ class KvFeeds:
             clock=self._clock,
             log=self._log,
         )
-        self._log.info("engine %s: following KV events at %s", name, endpoints.events)
+        self._log.info("engine %s: connecting to %s for KV events", name, endpoints.events)
 
     def _hear(self, name: str, events: Sequence[BlockEvent], *, is_history: bool) -> None:
         self._index.hear(name, events, -math.inf if is_history else self._clock())

@@ -11,6 +11,8 @@ import zmq
 
 Context = zmq.Context["zmq.Socket[bytes]"]
 
+SocketError = zmq.ZMQError
+
 SUBSCRIBER, ASKER = zmq.SUB, zmq.DEALER
 """Kinds of sockets: one gets what is published, one asks and gets many answers."""
 
@@ -24,7 +26,10 @@ _HEARTBEAT_MS, _HEARTBEAT_TIMEOUT_MS = 5_000, 15_000
 
 
 class KvSocket:
-    """Connected to `endpoint`, again and again, until it is closed. `read` gets each message, in frames."""
+    """Connected to `endpoint`, again and again, until it is closed. `read` gets each message, in frames.
+
+    Raises `SocketError` where there is nothing to connect to at such an address, or no socket to be had.
+    """
 
     def __init__(
         self,
@@ -39,20 +44,11 @@ class KvSocket:
         self._goes_on = False
         self._loop = asyncio.get_running_loop()
         self._socket = context.socket(kind)
-        for option, value in (
-            (zmq.LINGER, 0),
-            (zmq.MAXMSGSIZE, _MAX_MESSAGE_BYTES),
-            (zmq.RCVHWM, _MAX_UNREAD),
-            (zmq.RECONNECT_IVL, _RECONNECT_MS),
-            (zmq.RECONNECT_IVL_MAX, _MOST_RECONNECT_MS),
-            (zmq.HEARTBEAT_IVL, _HEARTBEAT_MS),
-            (zmq.HEARTBEAT_TIMEOUT, _HEARTBEAT_TIMEOUT_MS),
-            (zmq.IPV6, 1),
-        ):
-            self._socket.setsockopt(option, value)
-        self._socket.connect(endpoint)
-        if kind == SUBSCRIBER:
-            self._socket.setsockopt(zmq.SUBSCRIBE, b"")
+        try:
+            self._connect(kind, endpoint)
+        except SocketError:
+            self._socket.close()
+            raise
         self._loop.add_reader(self._socket.FD, self.drain)
 
     def send(self, *frames: bytes) -> None:
@@ -68,6 +64,22 @@ class KvSocket:
         if not self._socket.closed:
             self._loop.remove_reader(self._socket.FD)
             self._socket.close()
+
+    def _connect(self, kind: int, endpoint: str) -> None:
+        for option, value in (
+            (zmq.LINGER, 0),
+            (zmq.MAXMSGSIZE, _MAX_MESSAGE_BYTES),
+            (zmq.RCVHWM, _MAX_UNREAD),
+            (zmq.RECONNECT_IVL, _RECONNECT_MS),
+            (zmq.RECONNECT_IVL_MAX, _MOST_RECONNECT_MS),
+            (zmq.HEARTBEAT_IVL, _HEARTBEAT_MS),
+            (zmq.HEARTBEAT_TIMEOUT, _HEARTBEAT_TIMEOUT_MS),
+            (zmq.IPV6, 1),
+        ):
+            self._socket.setsockopt(option, value)
+        self._socket.connect(endpoint)
+        if kind == SUBSCRIBER:
+            self._socket.setsockopt(zmq.SUBSCRIBE, b"")
 
     def _turn(self) -> None:
         self._goes_on = False

@@ -10,8 +10,9 @@ from kv_publisher import BLOCK, Publisher, publisher, removed, stored
 from gateway.core.events import BlockEvent, Removed, Stored
 from gateway.edge import kvfeed
 from gateway.edge.kvfeed import Endpoints, KvFeed
-from gateway.edge.kvsocket import Context
+from gateway.edge.kvsocket import SUBSCRIBER, Context, KvSocket, SocketError
 
+LOG = logging.getLogger("test.kvfeed")
 LOST = "lost"
 
 
@@ -46,11 +47,10 @@ class Heard:
 async def following(source: Publisher, heard: Heard) -> AsyncIterator[KvFeed]:
     replay = None if source.keeps is None else f"tcp://127.0.0.1:{source.replay_port}"
     endpoints = Endpoints(f"tcp://127.0.0.1:{source.port}", replay)
-    log = logging.getLogger("test.kvfeed")
     context = Context()
     feed = KvFeed(
         "a", endpoints, BLOCK,
-        context=context, hear=heard.hear, lose=heard.lose, clock=time.monotonic, log=log,
+        context=context, hear=heard.hear, lose=heard.lose, clock=time.monotonic, log=LOG,
     )  # fmt: skip
     try:
         await source.subscribed()
@@ -224,3 +224,53 @@ async def test_a_flood_leaves_the_loop_to_others():
                 turns += 1
         assert turns > 5
         assert feed.losses == 0
+
+
+async def test_nothing_is_left_of_a_socket_that_cannot_connect():
+    context = Context()
+    with pytest.raises(SocketError):
+        KvSocket(context, SUBSCRIBER, "tcp://*:5557", [].append, time.monotonic)
+    # It would wait for a socket that is open.
+    context.term()
+
+
+async def test_a_replay_that_cannot_be_asked_for_is_one_that_does_not_answer(caplog, monkeypatch):
+    monkeypatch.setattr(kvfeed, "ANSWER_S", 0.0)
+    heard, context = Heard(), Context()
+    async with publisher(keeps=None) as source:
+        feed = KvFeed(
+            "a", Endpoints(f"tcp://127.0.0.1:{source.port}", "tcp://*:1"), BLOCK,
+            context=context, hear=heard.hear, lose=heard.lose, clock=time.monotonic, log=LOG,
+        )  # fmt: skip
+        await source.subscribed()
+        assert "engine a: tcp://*:1 cannot be asked for earlier KV events: Invalid argument" in caplog.text
+        feed.tick(is_silent=False)
+        source.publish(stored(1))
+        await heard.until(Stored([1]))
+        feed.close()
+        context.term()
+
+
+async def test_it_is_connecting_until_something_was_read(caplog):
+    heard = Heard()
+    caplog.set_level(logging.INFO)
+    async with publisher(keeps=None) as source, following(source, heard) as feed:
+        source.publish_frames(b"hello")
+        assert feed.state == "connecting"
+        source.publish(stored(1))
+        await heard.until(Stored([1]))
+        assert feed.state == "following"
+        assert feed.decoder.errors == 1
+        assert caplog.text.count("engine a: following KV events at") == 1
+        feed.restarted()
+        assert feed.state == "connecting"
+
+
+async def test_an_answer_without_batches_is_something_that_was_read():
+    heard = Heard()
+    async with publisher() as source, following(source, heard) as feed:
+        assert feed.state == "connecting"
+        async with asyncio.timeout(10):
+            while feed.state != "following":
+                await asyncio.sleep(0.005)
+        assert heard.now == []

@@ -92,6 +92,43 @@ async def test_without_an_engine_to_follow_there_is_nothing():
     await feeds.close()
 
 
+async def test_a_socket_that_cannot_be_had_fails_nothing_else_and_is_tried_again(caplog):
+    a = engine()
+    index = Index({"a": a})
+    feeds = KvFeeds(index, time.monotonic, LOG)
+
+    feeds.fit(target("tcp://*:5557"), a)
+
+    assert "engine a: no KV events, tcp://*:5557 cannot be connected to: Invalid argument" in caplog.text
+    assert feeds.shown({}) == {"engines": {"a": {"state": "failed", "events_endpoint": "tcp://*:5557"}}}
+    assert not index.residences
+    assert feeds.are_degraded
+    feeds.restarted("a")
+    feeds.fit(target("tcp://127.0.0.1:1"), a)
+    assert feeds.shown({})["engines"]["a"]["state"] == "connecting"
+    assert list(index.residences) == ["a"]
+    assert not feeds.are_degraded
+    feeds.fit(target("tcp://*:5557"), a)
+    assert not index.residences
+    feeds.remove("a")
+    assert not feeds.are_degraded
+    await feeds.close()
+
+
+async def test_an_engine_that_does_not_publish_is_told(caplog):
+    caplog.set_level(logging.INFO)
+    a = engine()
+    a.facts = replace(a.facts, kind="llamacpp")
+    feeds = KvFeeds(Index({"a": a}), time.monotonic, LOG)
+
+    feeds.fit(target("off"), a)
+    assert not caplog.text
+    feeds.fit(target("auto"), a)
+
+    assert "engine a: kv_events: not for llamacpp" in caplog.text
+    await feeds.close()
+
+
 def entry(it, source):
     return it.entry(name="a", kind="vllm") | {"kv_events": source.setting}
 
@@ -188,3 +225,33 @@ async def test_a_feed_can_be_switched_on_and_off_by_a_reload(tmp_path, engine):
             return not await is_followed()
 
         await until(is_not)
+
+
+STAR = "tcp://*:5557"
+
+
+def unchecked(config):
+    """As if the check of the configuration had let something through that no socket takes."""
+    (a,) = config.engines
+    return config.model_copy(update={"engines": (a.model_copy(update={"kv_events": STAR}),)})
+
+
+async def test_an_engine_whose_events_cannot_be_had_is_ready_all_the_same(tmp_path, engine):
+    plain = engine.entry(name="a", kind="vllm")
+    async with running(tmp_path, [plain], change=unchecked) as gateway:
+        assert (await gateway.engine("a"))["health"] == "ready"
+        assert await gateway.metric("degraded", kind="kv_events_lost") == 1
+        assert (await ask(gateway)).status == 200
+
+
+async def test_a_reload_with_such_an_address_changes_nothing(tmp_path, pair):
+    a, b = pair.values()
+    plain = a.entry(name="a", kind="vllm")
+    async with reloadable(tmp_path, [plain]) as it:
+        it.write([plain | {"kv_events": STAR}, b.entry(name="b")])
+        status, body = await it.reload()
+        assert (status, body["error"]["code"]) == (400, "config_invalid")
+        state = await it.running.state()
+        assert [(one["name"], one["kv_events"]) for one in state["config"]["engines"]] == [("a", "off")]
+        assert await it.names() == ["a"]
+        assert not state["reload"]["ok"]
