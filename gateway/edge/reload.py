@@ -17,6 +17,8 @@ SETTLE_S = 0.5
 """A file that has changed is used once it has stayed the same for so long: half of an edit may be valid, and
 without half of the engines."""
 
+_NOT_RELOADED = "configuration not reloaded, the old one stays in force"
+
 
 class CannotReload(Exception):
     """There is nothing to reload, whatever the configuration says."""
@@ -117,18 +119,16 @@ class Reloader:
             seen = await asyncio.to_thread(file.look)
             try:
                 new, put_in_force = await asyncio.to_thread(self._read, file)
-                file.digest = seen
-                return self._succeeded(new, put_in_force)
             except ConfigError as error:
                 file.digest = seen
                 self._failed(error.problems)
                 raise
-            except CannotReload:
-                raise
             except Exception as error:
                 file.digest = seen
-                self._failed([Problem("", f"the gateway failed: {type(error).__name__}", "")])
+                self._failed([_fault(error)])
                 raise
+            file.digest = seen
+            return self._use(new, put_in_force)
 
     def _read(self, file: ConfigFile) -> tuple[Config, Callable[[], None]]:
         new = file.read(self._config)
@@ -137,21 +137,26 @@ class Reloader:
         except TlsProblem as error:
             raise ConfigError([Problem("engines", f"{error.key}: {error}", "")]) from None
 
-    def _succeeded(self, new: Config, put_in_force: Callable[[], None]) -> list[str]:
+    def _use(self, new: Config, put_in_force: Callable[[], None]) -> list[str]:
         if self._closed:
             raise CannotReload("The gateway is shutting down.")
         changed = changes(self._config, new)
-        put_in_force()
+        try:
+            put_in_force()
+        except Exception as error:
+            problem = _fault(error, "; what changed is in force in part only")
+            self._failed([problem], "configuration reloaded in part")
+            raise
         self._config = new
         self.status = Reload(last_at=self._timestamp())
         self._changed(changed)
         self._log.info("configuration reloaded: %s", "; ".join(changed) or "nothing has changed")
         return changed
 
-    def _failed(self, problems: Sequence[Problem]) -> None:
+    def _failed(self, problems: Sequence[Problem], what: str = _NOT_RELOADED) -> None:
         self.status = Reload(last_at=self._timestamp(), ok=False, problems=problems)
         text = "; ".join(str(problem).replace("\n", " ") for problem in problems)
-        self._log.error("configuration not reloaded, the old one stays in force: %s", text)
+        self._log.error("%s: %s", what, text)
 
     async def _try(self) -> None:
         try:
@@ -177,3 +182,8 @@ class Reloader:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _fault(error: Exception, more: str = "") -> Problem:
+    """The gateway's own. Without the error's text, which may quote a credential."""
+    return Problem("", f"the gateway failed: {type(error).__name__}{more}", "")

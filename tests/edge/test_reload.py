@@ -559,6 +559,24 @@ async def test_a_fault_of_the_gateway_itself_is_in_the_log_and_ends_nothing(tmp_
         await until(lambda: lonely(it, "c"))
 
 
+async def test_a_fault_while_it_is_put_in_force_is_not_told_as_the_old_one_in_force(
+    tmp_path, engine, caplog, monkeypatch
+):
+    async with reloadable(tmp_path, [engine.entry(name="a")]) as it:
+        dispatcher = it.running.gateway.dispatcher
+        with monkeypatch.context() as patch:
+            patch.setattr(dispatcher, "configure", None)
+            it.write([engine.entry(name="b")])
+            status, _ = await it.reload()
+        assert status == 500
+        (problem,) = (await it.running.state())["reload"]["problems"]
+        assert problem["message"] == "the gateway failed: TypeError; what changed is in force in part only"
+        assert "configuration reloaded in part" in caplog.text
+        assert "the old one stays in force" not in caplog.text
+        assert (await it.reload())[0] == 200
+        await until(lambda: lonely(it, "b"))
+
+
 async def test_a_change_is_not_forgotten_when_whoever_asked_for_a_reload_leaves(tmp_path, engine):
     async with reloadable(tmp_path, [engine.entry(name="a")]) as it:
         file, reloader = it.running.gateway._file, it.running.gateway._reloader
