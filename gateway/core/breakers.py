@@ -2,17 +2,20 @@
 client's other conversations share. Counts and masked shapes; no text, unless the configuration says so.
 """
 
+from __future__ import annotations
+
+from array import array
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
-from gateway.core.conversations import Conversation, Conversations
+from gateway.core.conversations import MAX_OF_SESSION, Conversation, Conversations
 from gateway.core.differ import KINDS
 from gateway.core.divergence import Break, session_break
 from gateway.core.families import Families
 from gateway.core.history import is_continued
-from gateway.core.prompts import Pair, Prompt, common_bytes
+from gateway.core.prompts import Pair, Prompt, common_bytes, unfolded
 from gateway.core.shapes import Outline, Segment, Shape, Shapes, first_difference, outline
 
 MAX_ROWS = 256
@@ -20,6 +23,7 @@ MAX_PROMPT_CHARS = 65_536
 """Of messages of one prompt whose shapes are not known yet, so much is looked at: the newest, and the
 first."""
 
+_FEW_SHOT, _MANY_SHOT = 5, 256
 _BUCKET_S = 300.0
 _BUCKETS = 12
 
@@ -142,9 +146,12 @@ class Breakers:
             )
             if found is not None:
                 broken, scope = found, "family"
-        if before is not None:
+        conversation = Conversation(
+            new, arrival.session, keys, turns=self._turns(arrival.session, keys, body)
+        )
+        # What a shorter prompt was taken from may go on too: a run of its own.
+        if before is not None and (broken is not None or len(before.prompt.body.codes) <= len(body.codes)):
             self.conversations.forget(before)
-        conversation = Conversation(new, arrival.session, keys)
         conversation.set_tail(segments)
         conversation.ends_at(arrival.blocks, arrival.prompt_bytes)
         self.conversations.put(conversation)
@@ -152,7 +159,7 @@ class Breakers:
             self._count(broken, scope, arrival)
         return broken
 
-    def _shared(self, arrival: Arrival, reader: "_Once") -> tuple[Outline, bool]:
+    def _shared(self, arrival: Arrival, reader: _Once) -> tuple[Outline, bool]:
         """The shared part, and whether it was seen before."""
         known = self.families.known_by(arrival.blocks)
         if known is not None:
@@ -172,15 +179,16 @@ class Breakers:
         keys: tuple[int, ...],
         new: Prompt,
         segments: Sequence[Segment],
-        reader: "_Once",
+        reader: _Once,
     ) -> tuple[Conversation | None, Break | None]:
         """The conversation that the prompt is of, and where it breaks from that."""
+        pairs = self._pairs(arrival.session, keys, new, segments, reader)
+        continued = [it for it, pair in pairs if _is_continued(pair)]
+        if continued:
+            return max(continued, key=lambda it: len(it.prompt.body.codes)), None
         best: tuple[int, Conversation, Break] | None = None
-        for it in reversed(self.conversations.candidates(arrival.session, keys)):
+        for it, pair in pairs:
             old = it.prompt
-            pair = Pair(old, new, reader, segments, self.shapes.get)
-            if _is_continued(pair):
-                return it, None
             found = session_break(pair)
             if found is not None:
                 common = common_bytes(old.body, new.body) + common_bytes(old.shared, new.shared)
@@ -188,13 +196,56 @@ class Breakers:
                     best = common, it, found
         return (None, None) if best is None else best[1:]
 
+    def _pairs(
+        self,
+        session: int,
+        keys: tuple[int, ...],
+        new: Prompt,
+        segments: Sequence[Segment],
+        reader: _Once,
+    ) -> list[tuple[Conversation, Pair]]:
+        """With each conversation that it may be of; the last used first."""
+        known = self.conversations.candidates(session, keys)[::-1]
+        first = new.body.digests[:1]
+        alike = {id(it) for it in known if it.prompt.body.digests[:1] == first}
+        like = sum(it.prompt.shared.digests == new.shared.digests for it in known)
+        return [
+            (
+                it,
+                Pair(
+                    it.prompt,
+                    new,
+                    reader,
+                    segments,
+                    self.shapes.get,
+                    turns=it.turns,
+                    is_named=bool(session),
+                    has_others=bool(alike - {id(it)}),
+                    is_crowded=like >= MAX_OF_SESSION,
+                ),
+            )
+            for it in known
+        ]
+
+    def _turns(self, session: int, keys: tuple[int, ...], body: Outline) -> array[int]:
+        """Where prompts ended that this one goes on from, also those of other runs."""
+        turns: set[int] = set()
+        for it in self.conversations.candidates(session, keys):
+            at = first_difference(it.prompt.body.digests, body.digests)
+            turns.update(turn for turn in (*it.turns, len(it.prompt.body.codes)) if turn <= at)
+        return array("I", sorted(turns - {0, len(body.codes)}))
+
     def _keys(self, model: str, body: Outline) -> tuple[int, ...]:
         """By what a conversation is found again whose client names no session: how it began, but for what
         changes by itself."""
         first = self.shapes.get(body.digests[0]) if body.digests else None
         if first is None:
             return ()
-        return hash((model, first.skeleton)), hash((model, first.bare or first.solid))
+        keys = hash((model, first.skeleton)), hash((model, first.bare or first.solid))
+        if not _FEW_SHOT <= len(body.codes) <= _MANY_SHOT:
+            return keys
+        # Examples in any order, before a question.
+        return *keys, hash((model, *sorted(body.digests[:-1])))
 
     def _learn(self, segments: Sequence[Segment], body: Outline) -> None:
         left = MAX_PROMPT_CHARS
@@ -203,7 +254,7 @@ class Breakers:
                 left -= len(segment.text)
                 if left < 0 and segment is not segments[0]:
                     continue
-                self.shapes.put(digest, segment)
+                self.shapes.put(digest, unfolded(segment))
 
     def _count(self, broken: Break, scope: str, arrival: Arrival) -> None:
         self.kinds[broken.kind] += 1

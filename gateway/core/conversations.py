@@ -1,6 +1,9 @@
 """The last prompt of each conversation, so that the next one can be compared with it. Bounded: those used
 last."""
 
+from __future__ import annotations
+
+from array import array
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 
@@ -16,12 +19,13 @@ MAX_OF_SESSION = 8
 """Conversations of one session: agents begin others of their own, for sub-agents and titles."""
 
 _LOOKED_AT = 128
+_NO_TURNS = array("I")
 
 
 class Conversation(Struct, eq=False):
     """`depth` full blocks, the last of them `last`, are its prompt's. What is behind them may have become
     another, so items from `tail_item` on, segments from `tail` on, are read again when it goes on. `keys`
-    find it where the client names no session."""
+    find it where the client names no session. `turns`: how many of its segments its earlier prompts had."""
 
     prompt: Prompt
     session: int
@@ -33,6 +37,7 @@ class Conversation(Struct, eq=False):
     tail_item: int = 0
     kept_bytes: int = 0
     end: int = 0
+    turns: array[int] = _NO_TURNS
 
     def ends_at(self, blocks: Sequence[int], prompt_bytes: int) -> None:
         self.depth, self.last, self.prompt_bytes = len(blocks), blocks[-1] if blocks else 0, prompt_bytes
@@ -49,6 +54,8 @@ class Conversation(Struct, eq=False):
     def read(self, segments: Sequence[Segment], new: Outline) -> None:
         """`segments` with the outline `new` follow on those before `tail`."""
         body, kept = self.prompt.body, self.tail
+        if len(body.codes) not in self.turns[-1:]:
+            self.turns = self.turns + array("I", [len(body.codes)])
         body.codes = body.codes[:kept] + new.codes
         del body.digests[kept:], body.sizes[kept:]
         body.digests.extend(new.digests)
@@ -86,7 +93,8 @@ class Conversations:
             return None
         if session:
             its = self._of.get(("session", session), ())
-            return next((it for it in reversed(its) if it.is_begun_by(blocks)), None)
+            begun = [it for it in reversed(its) if it.is_begun_by(blocks)]
+            return max(begun, key=lambda it: it.depth, default=None)
         ends = self._ends
         known = ends.get(blocks[-1])
         if known is None:
@@ -108,7 +116,7 @@ class Conversations:
         """New, or used again, with whatever it is now."""
         self.forget(conversation)
         self._all[id(conversation)] = conversation
-        conversation.kept_bytes = 400 + conversation.prompt.body.kept_bytes
+        conversation.kept_bytes = 400 + conversation.prompt.body.kept_bytes + 4 * len(conversation.turns)
         self.kept_bytes += conversation.kept_bytes
         for place in _places(conversation):
             its = self._of.setdefault(place, [])

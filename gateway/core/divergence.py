@@ -22,7 +22,7 @@ from gateway.core.differ import (
     Change,
 )
 from gateway.core.history import body_change
-from gateway.core.prompts import EVIDENCE_BYTES, Found, Pair, common_bytes
+from gateway.core.prompts import EVIDENCE_BYTES, Found, Pair, common_bytes, unfolded
 from gateway.core.shapes import Outline, Segment, first_difference
 
 FAMILY_BYTES = 256
@@ -99,7 +99,7 @@ def _told(
     end_bytes: int,
 ) -> Break:
     new = outlines[1]
-    segment, change = segments[min(found.index, len(segments) - 1)], found.change
+    segment, change = unfolded(segments[min(found.index, len(segments) - 1)]), found.change
     at_bytes = bytes_before + sum(new.sizes[: found.index])
     text = None
     if change is not None:

@@ -1,16 +1,19 @@
 """A prompt as it is remembered, and one that is compared with it."""
 
+import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 
 from msgspec import Struct
 
 from gateway.core.differ import Change, differ
-from gateway.core.shapes import Outline, Segment, Shape
+from gateway.core.shapes import MESSAGE_CHARS, Outline, Segment, Shape
 
 EVIDENCE_BYTES = 32
 """Messages that are the same later on tell of the same conversation from so many bytes on: "ok" is
 anybody's."""
+
+_ARGUMENTS = '"arguments":"{'
 
 Look = Callable[[int], Shape | None]
 
@@ -39,18 +42,24 @@ class Found(Struct, frozen=True, gc=False):
 
 class Pair(Struct, gc=False):
     """An earlier prompt and a new one, whose segments are at hand. `look` finds shapes by digest; None where
-    one has been forgotten."""
+    one has been forgotten. `turns`: how many of the old one's segments the prompts had that it went on from.
+    `has_others`: other conversations began with the new one's first message; `is_crowded`: so many are like
+    it that its own last prompt may have been forgotten."""
 
     old: Prompt
     new: Prompt
     shared_segments: Callable[[], Sequence[Segment]]
     body_segments: Sequence[Segment]
     look: Look
+    turns: Container[int] = ()
+    is_named: bool = True
+    has_others: bool = False
+    is_crowded: bool = False
 
     def change(self, old: int, new: int, segment: Segment) -> Change | None:
         """Of one segment with its version in the new prompt, both by digest."""
         one, other = self.look(old), self.look(new)
-        return None if one is None or other is None else differ(one, other, segment.text)
+        return None if one is None or other is None else differ(one, other, unfolded(segment).text)
 
     def found(self, kind: str, index: int, change: Change | None, old: int) -> Found:
         shape = self.look(old)
@@ -90,6 +99,19 @@ class Pair(Struct, gc=False):
             if (shape := self.look(digest)) is not None:
                 left.difference_update(shape.pieces)
         return bool(pieces) and not left
+
+
+def unfolded(segment: Segment) -> Segment:
+    """A call with its arguments as JSON: most APIs have them as a string, whose keys nobody would sort."""
+    text = segment.text
+    if segment.code != "c" or len(text) > MESSAGE_CHARS or _ARGUMENTS not in text:
+        return segment
+    try:
+        call = json.loads(text)
+        call["arguments"] = json.loads(call["arguments"])
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return segment
+    return segment._replace(text=json.dumps(call, ensure_ascii=False, separators=(",", ":")))
 
 
 def common_bytes(old: Outline, new: Outline, start: int = 0) -> int:

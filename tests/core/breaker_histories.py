@@ -1,6 +1,8 @@
 """Changes of what was said before."""
 
-from breaker_bodies import NAMES, Body, set_text, text_of
+import json
+
+from breaker_bodies import NAMES, Body, Json, set_text, text_of, tool_output
 from breaker_pairs import Pair, breaks, pair
 
 REMINDER = "<system-reminder>\nThe todo list is empty. Do not mention this to the user.\n</system-reminder>"
@@ -151,7 +153,56 @@ def a_history_replaced_but_for_its_end(body: Body) -> Pair:
     return pair("compaction, end kept", before, after, "compaction", body.part(index))
 
 
-NEEDS_SESSION = {a_history_replaced_by_a_summary}
+@breaks
+def a_history_replaced_by_a_summary_without_its_words(body: Body) -> Pair:
+    after = body.copy().ask("Here is what happened so far: the modules were read, and two of them changed.")
+    after.say("assistant", "sure").say("user", "go on")
+    return pair(
+        "compaction in other words", body.copy().talk(9), after, "compaction", body.part(_first_user(body))
+    )
+
+
+@breaks
+def examples_as_messages_swapped(body: Body) -> Pair:
+    def asked(*names: str) -> Body:
+        made = body.copy().say("user", "Answer in one word.").say("assistant", "I will.")
+        for name in names:
+            made.say("user", f"Which module is slow when {name} is?").say("assistant", f"That of {name}.")
+        return made
+
+    before = asked("parsing", "billing", "logging").say("user", "And when routing is?")
+    after = asked("billing", "logging", "parsing").say("user", "And when the cache is?")
+    return pair("examples as messages", before, after, "chunk_order", body.part(len(body.items) + 2))
+
+
+@breaks
+def keys_of_a_call_s_arguments_in_another_order(body: Body) -> Pair:
+    before = call(body.copy(), {"path": "parser.py", "limit": 20, "range": {"from": 1, "to": 90}})
+    after = call(body.copy(), {"limit": 20, "range": {"to": 90, "from": 1}, "path": "parser.py"})
+    index = len(body.items) + (body.api == "responses")
+    part = {"chat": ".tool_calls[0]", "messages": ".content[0]", "responses": ""}[body.api]
+    return pair("keys of arguments", before, after.talk(1), "key_order", body.part(index) + part)
+
+
+def call(body: Body, arguments: dict[str, Json]) -> Body:
+    """A call and its result, in the form of the API."""
+    text, result = json.dumps(arguments), tool_output(3)
+    if body.api == "chat":
+        function = {"name": "read_file", "arguments": text}
+        made = {"role": "assistant", "content": None, "tool_calls": [{"id": "c1", "function": function}]}
+        body.items.extend([made, {"role": "tool", "tool_call_id": "c1", "content": result}])
+    elif body.api == "messages":
+        used = {"type": "tool_use", "id": "c1", "name": "read_file", "input": arguments}
+        given = {"type": "tool_result", "tool_use_id": "c1", "content": result}
+        body.items.extend([{"role": "assistant", "content": [used]}, {"role": "user", "content": [given]}])
+    else:
+        body.say("assistant", "I read it.")
+        made = {"type": "function_call", "call_id": "c1", "name": "read_file", "arguments": text}
+        body.items.extend([made, {"type": "function_call_output", "call_id": "c1", "output": result}])
+    return body
+
+
+NEEDS_SESSION = {a_history_replaced_by_a_summary, a_history_replaced_by_a_summary_without_its_words}
 """Nothing of the earlier prompt is left but what all of the client's prompts share."""
 
 

@@ -1,8 +1,12 @@
+import itertools
+import random
+
+import pytest
 from breaker_values import OTHER_RULES, RULES, an_arrival, said, system, tool
 from msgspec.structs import replace
 
 from gateway.core.breakers import MAX_ROWS, Breakers
-from gateway.core.shapes import outline
+from gateway.core.shapes import Segment, outline
 
 LONG = "a long message, " * 40
 
@@ -165,3 +169,112 @@ def test_text_is_kept_only_while_it_may_be():
     breakers.see(an_arrival(*stamped("10:17", "hi"), session=5))
     breakers.see(an_arrival(*stamped("10:18", "hi"), session=5))
     assert breakers.rows(0.0)[0].text is None
+
+
+TASK = "Solve the task in /work"
+RESULT = "a.py and b.py, and nothing else in here"
+GO_ON = "Go on until it is done, with no more questions."
+
+
+def a_run(seed, steps=6):
+    """The prompts of an agent's run: its calls and their results differ from run to run."""
+    rng, messages, prompts = random.Random(seed), [("user", TASK)], []
+    for _ in range(steps):
+        prompts.append(list(messages))
+        messages += [("assistant", ""), ("assistant", f'{{"command":"ls -{rng.randint(1, 3)}"}}')]
+        messages.append(("tool", f"finished in {rng.randint(1, 9)} s\n{RESULT}"))
+        if rng.random() < 0.5:
+            prompts.append(list(messages))
+            messages.append(("user", GO_ON))
+    return prompts
+
+
+def turns(messages):
+    return [Segment("m", f"messages[{at}]", text, role, at) for at, (role, text) in enumerate(messages)]
+
+
+@pytest.mark.parametrize("session", [0, 5])
+def test_another_answer_to_a_prompt_that_is_known_begins_a_run_of_its_own(session):
+    breakers = Breakers()
+    asked = [("user", TASK)]
+    runs = [
+        [*asked, ("assistant", ""), ("assistant", call), ("tool", RESULT)] for call in ("ls", "ls -la", "dir")
+    ]
+    for it in (asked, asked, *runs, asked, runs[0], [*runs[1], ("assistant", "Two."), ("user", "Go on.")]):
+        assert breakers.see(an_arrival(system(RULES), turns(it), session=session)) is None
+
+
+@pytest.mark.parametrize("count", [4, 12])
+def test_runs_of_one_task_side_by_side_break_nothing(count):
+    for seed in range(3):
+        breakers = Breakers()
+        runs = [a_run(100 * seed + at) for at in range(count)]
+        for step in itertools.zip_longest(*runs):
+            for messages in filter(None, step):
+                assert breakers.see(an_arrival(system(RULES), turns(messages))) is None
+
+
+def test_runs_of_one_task_after_each_other_break_nothing():
+    breakers = Breakers()
+    for result in ("built in 12 s", "built in 14 s", "built in 13 s"):
+        messages = [("user", TASK), ("assistant", "make"), ("tool", result), ("assistant", RESULT)]
+        assert breakers.see(an_arrival(system(RULES), turns(messages[:1]))) is None
+        assert breakers.see(an_arrival(system(RULES), turns(messages[:3]))) is None
+        assert breakers.see(an_arrival(system(RULES), turns([*messages, ("user", GO_ON)]))) is None
+
+
+def test_two_chats_that_both_go_on_with_a_word_break_nothing():
+    breakers = Breakers()
+    for answers in (("What shall I go on with?", "Yes to what?"), ("I cannot tell.", "I do not know.")):
+        messages = said("continue", answers[0], f"yes, {LONG}", answers[1], "ok")
+        for count in (1, 3, 5):
+            assert breakers.see(an_arrival(system(RULES), messages[:count])) is None
+
+
+@pytest.mark.parametrize("session", [0, 5])
+def test_an_old_answer_that_is_edited_is_no_run_of_its_own(session):
+    breakers = Breakers()
+    texts = [f"{at}: {LONG}" for at in range(7)]
+    for count in (1, 3, 5):
+        assert breakers.see(an_arrival(system(RULES), said(*texts[:count]), session=session)) is None
+    edited = [texts[0], "never mind", *texts[2:]]
+    broken = breakers.see(an_arrival(system(RULES), said(*edited), session=session))
+    assert (broken.kind, broken.part) == ("edited_history", "messages[1]")
+
+
+def test_where_no_session_is_named_an_answer_may_be_that_of_one_of_several_runs():
+    breakers = Breakers()
+    texts = [f"{at}: {LONG}" for at in range(7)]
+    for count in (1, 3, 5):
+        breakers.see(an_arrival(system(RULES), said(*texts[:count])))
+    breakers.see(an_arrival(system(RULES), said(texts[0], "quite another")))
+    assert breakers.see(an_arrival(system(RULES), said(texts[0], "never mind", *texts[2:]))) is None
+
+
+def test_a_shorter_prompt_does_not_end_the_longer_one_s_conversation():
+    breakers = Breakers()
+    texts = [f"{at}: {LONG}" for at in range(8)]
+    for count in (1, 5, 3, 6):
+        assert breakers.see(an_arrival(system(RULES), said(*texts[:count]), session=5)) is None
+    assert len(breakers.conversations) == 2
+
+
+@pytest.mark.parametrize("session", [0, 5])
+def test_examples_in_another_order_before_another_question(session):
+    breakers = Breakers()
+    one, other = ("capital of France, in one word?", "Paris"), ("capital of Peru, in one word?", "Lima")
+    breakers.see(an_arrival(system(RULES), said(*one, *other, "of Chad?"), session=session))
+    assert breakers.see(an_arrival(system(RULES), said(*one, *other, "of Niger?"), session=session)) is None
+    broken = breakers.see(an_arrival(system(RULES), said(*other, *one, "of Mali?"), session=session))
+    assert (broken.kind, broken.part) == ("chunk_order", "messages[0]")
+
+
+@pytest.mark.parametrize("session", [0, 5])
+def test_a_run_that_does_the_same_steps_in_another_order_breaks_nothing(session):
+    breakers = Breakers()
+    one, other = [("assistant", "ls"), ("tool", RESULT)], [("assistant", "make"), ("tool", GO_ON)]
+    for steps in (one, [*one, *other]):
+        breakers.see(an_arrival(system(RULES), turns([("user", TASK), *steps]), session=session))
+    messages = turns([("user", TASK), *other, *one])
+    breakers.see(an_arrival(system(RULES), turns([("user", TASK)]), session=session))
+    assert breakers.see(an_arrival(system(RULES), messages, session=session)) is None

@@ -70,3 +70,18 @@ def test_all_parts_of_a_message_are_read_again():
     assert (made.tail, made.tail_item) == (0, 0)
     made.set_tail([])
     assert made.tail == 3
+
+
+def test_where_its_earlier_prompts_ended_is_remembered_once():
+    made = a_conversation(1, "x" * 300)
+    for texts in (("x" * 300,), ("x" * 300, "y"), ("x" * 300, "y")):
+        made.read(said(*texts), outline(said(*texts)))
+    assert list(made.turns) == [1, 2]
+
+
+def test_of_a_session_s_conversations_the_longest_is_gone_on_from():
+    known = Conversations()
+    long, short = (a_conversation(1, "0" * size) for size in (9000, 3000))
+    known.put(long)
+    known.put(short)
+    assert known.begun_by(1, chain(b"0" * 9900, "m")) is long

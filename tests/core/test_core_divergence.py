@@ -4,6 +4,7 @@ from breaker_values import OTHER_RULES, RULES, a_pair, said, system, tool
 
 from gateway.core.differ import differ, grows, missing
 from gateway.core.divergence import family_break, session_break
+from gateway.core.prompts import unfolded
 from gateway.core.shapes import Lines, Outline, Segment, Shapes, outline, shape_of
 
 TOOLS = [*tool(0, "read", "It reads.\n" + RULES), *tool(1, "write"), *tool(2, "run")]
@@ -198,3 +199,9 @@ def test_lines_in_another_order_with_other_times_are_not_the_same_chunks():
     new = "\n".join(f"{word} was seen at 11:2{at}" for at, word in enumerate(words[::-1]))
     assert change(old, new).kind == "other"
     assert change(old, "\n".join(old.split("\n")[::-1])).kind == "chunk_order"
+
+
+def test_arguments_that_are_no_json_are_compared_as_text():
+    call = Segment("c", "messages[1]", '{"name":"run","arguments":"{\'a\': 1}"}', "assistant", 1)
+    assert unfolded(call) is call
+    assert unfolded(call._replace(text='{"arguments":"{\\"b\\": 1}"}')).text == '{"arguments":{"b":1}}'
