@@ -141,9 +141,7 @@ class Breakers:
         if not is_known:
             # A conversation that was known has paid for its change, or has none.
             compare = before is None
-            found = self.families.add(
-                arrival.model, shared, reader, arrival.blocks, self.shapes.get, compare=compare
-            )
+            found = self.families.add(arrival.model, shared, reader, self.shapes.get, compare=compare)
             if found is not None:
                 broken, scope = found, "family"
         conversation = Conversation(
@@ -161,12 +159,9 @@ class Breakers:
 
     def _shared(self, arrival: Arrival, reader: _Once) -> tuple[Outline, bool]:
         """The shared part, and whether it was seen before."""
-        known = self.families.known_by(arrival.blocks)
-        if known is not None:
-            return known, True
         segments = reader()
         shared = outline(segments)
-        known = self.families.known(arrival.model, shared, arrival.blocks)
+        known = self.families.known(arrival.model, shared)
         if known is not None:
             return known, True
         for digest, segment in zip(shared.digests, segments, strict=True):

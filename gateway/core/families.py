@@ -3,88 +3,64 @@ seen."""
 
 from __future__ import annotations
 
-from array import array
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
-from gateway.core.blocks import BLOCK_BYTES
 from gateway.core.divergence import FAMILY_BYTES, Break, family_break, system_count
 from gateway.core.prompts import Look, Pair, Prompt
-from gateway.core.shapes import Outline, Segment, first_difference
+from gateway.core.shapes import Outline, Segment
 
 MAX_FAMILIES = 1_024
 MAX_VARIANTS = 8
 MAX_BYTES = 16 << 20
 _MAX_COMPARED = 16
-_MAX_DEPTHS = 64
 _ANCHORS = 6
 
 _NO_BODY = Outline()
 
 
-class Variant(Struct, eq=False):
-    """One form of the shared part. `blocks` begin a prompt that had it; `depth` of them are surely no more
-    than it, 0 while that is not known."""
-
-    shared: Outline
-    blocks: array[int]
-    depth: int = 0
-
-    @property
-    def kept_bytes(self) -> int:
-        return 1_000 + self.shared.kept_bytes + 8 * len(self.blocks)
+def _kept_bytes(form: Outline) -> int:
+    return 1_000 + form.kept_bytes
 
 
 class Family(Struct, eq=False):
     model: str
     anchors: set[int]
-    variants: list[Variant]
+    forms: list[Outline]
 
 
 class Families:
     """Bounded: 1,024 families of 8 forms each, those used last. Forms are found by the digests of their
-    segments, by the blocks of a prompt, and by what they have in common: the same tools, a system text that
-    is but for what changes by itself, or some of its lines."""
+    segments, and by what they have in common: the same tools, a system text that is but for what changes by
+    itself, or some of its lines. Not by a prompt's blocks: the one in which a form ends has the first message
+    in it too, so none that sessions share tells of that end."""
 
     def __init__(self, max_families: int = MAX_FAMILIES, max_bytes: int = MAX_BYTES) -> None:
         self._max, self._max_bytes = max_families, max_bytes
         self.kept_bytes = 0
         self._families: OrderedDict[int, Family] = OrderedDict()
         self._by_anchor: dict[tuple[str, int], Family] = {}
-        self._by_digest: dict[tuple[str, bytes], tuple[Family, Variant]] = {}
-        self._by_block: dict[int, Variant] = {}
-        self._depths: dict[int, int] = {}
+        self._by_digest: dict[tuple[str, bytes], tuple[Family, Outline]] = {}
 
     def __len__(self) -> int:
         return len(self._families)
 
-    def known_by(self, blocks: Sequence[int]) -> Outline | None:
-        """The shared part of a prompt that begins with a form's blocks."""
-        for depth in self._depths:
-            if depth <= len(blocks) and (variant := self._by_block.get(blocks[depth - 1])) is not None:
-                return variant.shared
-        return None
-
-    def known(self, model: str, shared: Outline, blocks: Sequence[int]) -> Outline | None:
-        """The form that is `shared`, which learns from `blocks` how deep it goes."""
+    def known(self, model: str, shared: Outline) -> Outline | None:
+        """The form that is `shared`, one for all of its conversations."""
         found = self._by_digest.get((model, shared.digests.tobytes()))
         if found is None:
             return None
-        family, variant = found
+        family, form = found
         self._families.move_to_end(id(family))
-        common = first_difference(variant.blocks, array("Q", blocks[: len(variant.blocks)]))
-        if common and (not variant.depth or common < variant.depth):
-            self._set_depth(variant, common)
-        return variant.shared
+        return form
 
     def add(
         self,
         model: str,
         shared: Outline,
         segments: Callable[[], Sequence[Segment]],
-        blocks: Sequence[int],
         look: Look,
         *,
         compare: bool = True,
@@ -99,29 +75,28 @@ class Families:
         joined = None if compare else next(iter(near.values()), None)
         if compare:
             new = Prompt(shared, _NO_BODY)
-            compared = [(family, form) for family in near.values() for form in reversed(family.variants)]
+            compared = [(family, form) for family in near.values() for form in reversed(family.forms)]
             for family, form in compared[:_MAX_COMPARED]:
-                broken = family_break(Pair(Prompt(form.shared, _NO_BODY), new, segments, (), look))
+                broken = family_break(Pair(Prompt(form, _NO_BODY), new, segments, (), look))
                 if broken is not None:
                     joined = family
                     break
-        most = shared.total_bytes * 2 // BLOCK_BYTES + 8
-        self._join(joined, model, anchors, Variant(shared, array("Q", blocks[:most])))
+        self._join(joined, model, anchors, shared)
         return broken
 
-    def _join(self, family: Family | None, model: str, anchors: Iterable[int], variant: Variant) -> None:
+    def _join(self, family: Family | None, model: str, anchors: Iterable[int], form: Outline) -> None:
         if family is None:
             family = Family(model, set(), [])
             self._families[id(family)] = family
         self._families.move_to_end(id(family))
-        family.variants.append(variant)
-        self.kept_bytes += variant.kept_bytes
-        self._by_digest[model, variant.shared.digests.tobytes()] = family, variant
+        family.forms.append(form)
+        self.kept_bytes += _kept_bytes(form)
+        self._by_digest[model, form.digests.tobytes()] = family, form
         family.anchors.update(anchors)
         for key in anchors:
             self._by_anchor[model, key] = family
-        if len(family.variants) > MAX_VARIANTS:
-            self._forget_variant(family, family.variants.pop(0))
+        if len(family.forms) > MAX_VARIANTS:
+            self._forget_form(family, family.forms.pop(0))
         if len(family.anchors) > 4 * _ANCHORS * MAX_VARIANTS:
             self._forget(family)
         while len(self._families) > self._max or self.kept_bytes > self._max_bytes:
@@ -129,29 +104,15 @@ class Families:
 
     def _forget(self, family: Family) -> None:
         del self._families[id(family)]
-        for variant in family.variants:
-            self._forget_variant(family, variant)
+        for form in family.forms:
+            self._forget_form(family, form)
         for key in family.anchors:
             if self._by_anchor.get((family.model, key)) is family:
                 del self._by_anchor[family.model, key]
 
-    def _forget_variant(self, family: Family, variant: Variant) -> None:
-        self.kept_bytes -= variant.kept_bytes
-        self._by_digest.pop((family.model, variant.shared.digests.tobytes()), None)
-        self._set_depth(variant, 0)
-
-    def _set_depth(self, variant: Variant, depth: int) -> None:
-        old = variant.depth
-        if old:
-            self._by_block.pop(variant.blocks[old - 1], None)
-            self._depths[old] -= 1
-            if not self._depths[old]:
-                del self._depths[old]
-        variant.depth = 0
-        if depth and (depth in self._depths or len(self._depths) < _MAX_DEPTHS):
-            variant.depth = depth
-            self._by_block[variant.blocks[depth - 1]] = variant
-            self._depths[depth] = self._depths.get(depth, 0) + 1
+    def _forget_form(self, family: Family, form: Outline) -> None:
+        self.kept_bytes -= _kept_bytes(form)
+        self._by_digest.pop((family.model, form.digests.tobytes()), None)
 
 
 def _anchors(shared: Outline, look: Look) -> Mapping[int, None]:

@@ -97,7 +97,7 @@ def test_what_is_behind_the_last_block_is_compared_too():
     )
 
 
-def test_a_known_client_is_known_by_its_blocks():
+def test_what_is_shared_is_read_once_for_each_prompt_that_is_new():
     breakers, tools = Breakers(), [*tool(0, "read", RULES), *tool(1, "write", OTHER_RULES)]
     shared, read = [*system(RULES), *tools], []
 
@@ -112,7 +112,7 @@ def test_a_known_client_is_known_by_its_blocks():
 
     for at, word in enumerate(("one", "two", "three", "four")):
         assert seen(f"{word} {LONG}", at + 1) is None
-    assert read == [f"one {LONG}", f"two {LONG}"]
+    assert read == [f"{word} {LONG}" for word in ("one", "two", "three", "four")]
 
 
 def test_a_prompt_without_messages_is_one():
