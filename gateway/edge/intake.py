@@ -1,6 +1,7 @@
 """From a whole HTTP request to the values the scheduler and the dialects work on."""
 
 import itertools
+import logging
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -22,6 +23,8 @@ from gateway.wire.normalize import Rule, normalized
 from gateway.wire.openai import Ask, read, read_object
 from gateway.wire.paths import Target
 from gateway.wire.recognition import READ_APIS, api_of
+
+_log = logging.getLogger(__name__)
 
 _MAX_WAIT_HEADER = b"x-gateway-max-wait-ms"
 
@@ -95,8 +98,8 @@ class Intake:
         self._catalog, self._tools_first = catalog, catalog.tools_first
         self._came = came
         self.apply(max_wait_s, priority_header)
-        self._rules: tuple[Rule, ...] = ()
         self.normalized: dict[str, int] = {}
+        self.normalize(())
         self._numbers = itertools.count(1)
         self._id_prefix = secrets.token_hex(6)
 
@@ -108,6 +111,7 @@ class Intake:
     def normalize(self, rules: Iterable[Rule]) -> None:
         """Rules for bodies from now on. `normalized` counts those that each kind has changed."""
         self._rules = tuple(rules)
+        self._failed: set[str] = set()
         self.normalized = {rule.kind: self.normalized.get(rule.kind, 0) for rule in self._rules}
 
     def request_id(self, headers: Sequence[Header]) -> str:
@@ -187,7 +191,18 @@ class Intake:
 
     def _normalized(self, api: str, body: bytes) -> tuple[bytes, list[str]]:
         asked = model_of(parse_object(body))
-        return normalized(self._rules, api, body, {asked, *self._catalog.resolve(asked).models})
+        names = {asked, *self._catalog.resolve(asked).models}
+        return normalized(self._rules, api, body, names, self._rule_failed)
+
+    def _rule_failed(self, rule: Rule, error: Exception) -> None:
+        """Told once of each kind: a fault that one client's bodies bring out would fill the log."""
+        if rule.kind not in self._failed:
+            self._failed.add(rule.kind)
+            # Without the error's text, which may be a prompt's.
+            _log.warning(
+                "normalize: %s failed on a body, which went on without it (%s); told once",
+                rule.kind, type(error).__name__,
+            )  # fmt: skip
 
     def _request(self, ask: Ask, resolved: Resolved, envelope: Envelope, body_bytes: int) -> Request:
         number = next(self._numbers)

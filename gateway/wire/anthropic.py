@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gateway.wire.billing import is_billing
-from gateway.wire.prompt import HEAD_FIELDS, Prompt, call, content, part
+from gateway.wire.prompt import EXTRA, HEAD_FIELDS, Prompt, call, content, part, plain
 
 
 def canonical(data: Mapping[str, Any], tools_first: bool = False) -> bytes:
@@ -70,7 +70,7 @@ def _message(item: Any, prompt: Prompt) -> None:
         elif kind == "tool_use":
             calls.append(call(block.get("name"), block.get("input")))
         elif kind == "thinking" and isinstance(block.get("thinking"), str):
-            thoughts.append(block["thinking"])
+            thoughts.append(plain(block["thinking"]))
         elif kind != "redacted_thinking":
             texts.append(part(block))
     if texts or thoughts or calls or not results:
@@ -80,4 +80,4 @@ def _message(item: Any, prompt: Prompt) -> None:
 def _result(block: Mapping[str, Any], prompt: Prompt) -> None:
     prompt.message("tool", content(block.get("content")))
     if block.get("is_error"):
-        prompt.field("is_error", True)
+        prompt.parts += (EXTRA, "is_error")

@@ -14,7 +14,7 @@ _PREFIX = "x-anthropic-billing-header:"
 _BEFORE = b"\x1esystem\x1f"
 _MARK = _BEFORE + _PREFIX.encode()
 # Prompts that begin with fields for the template, or with tools.
-_OTHERWISE = (b"\x1f", b"\x1d")
+_OTHERWISE = (b"\x1f", b"\x1e\x1d")
 _LINE = re.compile(rb"[^\n\x1d-\x1f]*\n?")
 _CCH_TEXT = re.compile(r"cch=.{5};")
 _CCH = re.compile(rb"cch=.{5};", re.DOTALL)

@@ -6,7 +6,7 @@ changed stays as it was changed.
 
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -43,26 +43,44 @@ class Rule(Struct, frozen=True, kw_only=True):
     replacement: str = ""
 
 
+def _untold(_: Rule, __: Exception) -> None:
+    pass
+
+
 def normalized(
-    rules: Iterable[Rule], api: str, body: bytes, names: Collection[str]
+    rules: Iterable[Rule],
+    api: str,
+    body: bytes,
+    names: Collection[str],
+    failed: Callable[[Rule, Exception], None] = _untold,
 ) -> tuple[bytes, list[str]]:
     """`body`, which has been parsed as an object, for a model known by any of `names`; and the kinds of rules
-    that changed it. One in another encoding than UTF-8, or nested too deeply to be gone through, stays."""
+    that changed it. One in another encoding than UTF-8, or nested too deeply to be gone through, stays.
+
+    No rule keeps a request from its engine: `failed` is told of one that raised or that left no JSON, which
+    then changes nothing. A rule takes a time that grows with the body, however many edits it makes.
+    """
     kinds: list[str] = []
     if api not in _APIS or b"\0" in body[:8]:
         return body, kinds
+    data: dict[str, Any] | None = None
     for rule in rules:
         if rule.models and rule.models.isdisjoint(names):
             continue
-        data = parse_object(body)
         try:
+            data = parse_object(body) if data is None else data
             edits = list(_edits(rule, api, data))
+            after = edited(body, edits) if edits else body
+            if after == body:
+                continue
+            data = parse_object(after)
         except RecursionError:
             continue
-        after = edited(body, edits) if edits else body
-        if after != body:
-            body = after
-            kinds.append(rule.kind)
+        except Exception as error:
+            failed(rule, error)
+            continue
+        body = after
+        kinds.append(rule.kind)
     return body, kinds
 
 

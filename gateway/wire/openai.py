@@ -14,23 +14,32 @@ from gateway.wire.body import compact, model_of, parse_object
 from gateway.wire.errors import BadRequest
 from gateway.wire.prompt import (
     CALL,
+    EXTRA,
     FIELD,
     HEAD_FIELDS,
     MESSAGE,
+    REASONING,
     SYSTEM_ROLES,
     TOOLS,
     call,
     part,
+    plain,
+    role_text,
     seen,
     tools_text,
     utf8,
 )
 from gateway.wire.workload import CHAT, FIELDS, LONG_BYTES, OTHER, by_fields, by_prompt
 
-_NO_PROMPT_FIELDS = frozenset(("role", "content", "tool_calls", "tool_call_id", "id", "function_call"))
+_NO_PROMPT_FIELDS = frozenset((
+    "role", "content", "tool_calls", "tool_call_id", "id", "function_call", "cache_control",
+))  # fmt: skip
 _RENDERED_FIELDS = frozenset((*HEAD_FIELDS, "tools", "functions"))
 _OPTION_FIELDS = FIELDS | {"stream_options", "cache_salt", "n", "prompt_cache_key", "metadata"}
 _CALL_FIELDS = ["name", "arguments"]
+# A tuple: a role may be anything.
+_ROLES = ("user", "assistant", "tool", "system")
+_THOUGHTS = ("reasoning", REASONING)
 _MAX_WIDTH = 100_000
 
 
@@ -127,22 +136,24 @@ def chat_canonical(data: Mapping[str, Any], tools_first: bool = False) -> bytes:
         if tools and (item.get("role") if isinstance(item, dict) else None) not in SYSTEM_ROLES:
             parts += (TOOLS, tools_text(tools))
             tools = None
-        _message(item, parts)
+        if not isinstance(item, dict):
+            parts += (MESSAGE, compact(item))
+            continue
+        content, role = item.get("content"), item.get("role")
+        # As `content` does it, without a call.
+        if not isinstance(content, str):
+            content = "" if content is None else _content(content)
+        elif MESSAGE in content:
+            content = plain(content)
+        has_more = len(item) > 2 or not content
+        if role not in _ROLES:
+            role, has_more = role_text(item.get("role", "")), True
+        parts += (MESSAGE, role, FIELD, content)
+        if has_more:
+            _extras(item, parts)
     if tools:
         parts += (TOOLS, tools_text(tools))
     return utf8("".join(parts))
-
-
-def _message(item: Any, parts: list[str]) -> None:
-    if not isinstance(item, dict):
-        parts += (MESSAGE, compact(item))
-        return
-    content, role = item.get("content"), item.get("role", "")
-    if not isinstance(content, str):
-        content = "" if content is None else _content(content)
-    parts += (MESSAGE, role if isinstance(role, str) else str(role), FIELD, content)
-    if len(item) > ("role" in item) + ("content" in item):
-        _extras(item, parts)
 
 
 def _content(content: Any) -> str:
@@ -153,18 +164,30 @@ def _content(content: Any) -> str:
 
 def _extras(item: Mapping[str, Any], parts: list[str]) -> None:
     if not _NO_PROMPT_FIELDS.issuperset(item):
+        if "reasoning" in item:
+            item = _with_reasoning(item)
         for field in sorted(item.keys() - _NO_PROMPT_FIELDS):
             value = item[field]
             if value is not None:
-                parts += (FIELD, field, value if isinstance(value, str) else compact(value))
+                parts += (EXTRA, plain(field), plain(value) if isinstance(value, str) else compact(value))
     calls = item.get("tool_calls")
     if isinstance(calls, list):
         for it in calls:
             function = it.get("function", it) if isinstance(it, dict) else it
-            is_plain = type(function) is dict and [*function] == _CALL_FIELDS
+            is_plain = (
+                type(function) is dict and [*function] == _CALL_FIELDS and type(function["arguments"]) is str
+            )
             parts += (CALL, compact(function) if is_plain else _call(function))
     if item.get("function_call") is not None:
         parts += (CALL, _call(item["function_call"]))
+
+
+def _with_reasoning(item: Mapping[str, Any]) -> Mapping[str, Any]:
+    """vLLM 0.32 answers with `reasoning` and takes either name; two that differ are both kept."""
+    thoughts = item.get(REASONING)
+    if thoughts is not None and thoughts != item["reasoning"]:
+        return item
+    return {REASONING: item["reasoning"], **{it: item[it] for it in item if it not in _THOUGHTS}}
 
 
 def _call(function: Any) -> str:

@@ -12,7 +12,10 @@ import xxhash
 
 from gateway.wire.body import compact
 
-MESSAGE, FIELD, TOOLS, CALL = "\x1e", "\x1f", "\x1dtools", "\x1dcall"
+MESSAGE, FIELD = "\x1e", "\x1f"
+# What may follow a text begins with one and the same character, so that one look at a text is enough.
+EXTRA, TOOLS, CALL = f"{MESSAGE}\x1f", f"{MESSAGE}\x1dtools", f"{MESSAGE}\x1dcall"
+_ESCAPE = f"{MESSAGE}\x1c"
 SYSTEM_ROLES = ("system", "developer")
 REASONING = "reasoning_content"
 """The field of a chat message that vLLM's and llama.cpp's templates read thoughts from. Templates leave out
@@ -33,11 +36,17 @@ _INNER = frozenset(
         ("name", "description", "parameters", "strict"),
     )
 )
-# What was made of tools before, by their bytes: a client sends the same ones with each request, and a look
-# at each of them takes longer than all messages.
-_written: dict[int, str] = {}
-_MAX_WRITTEN = 256
 _TOOL_FIELDS = frozenset(("name", "description", "parameters", "input_schema", "cache_control", "type"))
+
+
+def plain(text: str) -> str:
+    """`text` so that nothing in it looks like another message, call or image. Different texts stay different."""
+    return text.replace(MESSAGE, _ESCAPE) if MESSAGE in text else text
+
+
+def role_text(role: Any) -> str:
+    """A role, of which anything but a word is written as JSON: that has no separator in it."""
+    return role if isinstance(role, str) and role.isalpha() else f"={compact(role)}"
 
 
 def utf8(text: str) -> bytes:
@@ -48,7 +57,7 @@ def content(value: Any) -> str:
     """The text of a message's or a tool result's content: its parts on lines of their own, as vLLM and
     llama.cpp put them together."""
     if isinstance(value, str):
-        return value
+        return plain(value)
     if isinstance(value, list):
         return "\n".join(map(part, value))
     return "" if value is None else compact(value)
@@ -57,17 +66,17 @@ def content(value: Any) -> str:
 def part(value: Any) -> str:
     """One part's text; of what is no text the digest stands for it."""
     if isinstance(value, str):
-        return value
+        return plain(value)
     if isinstance(value, dict):
         text = value.get("text")
         if isinstance(text, str):
-            return text
+            return plain(text)
         return _digest(_image(value) or compact(seen(value)))
     return _digest(compact(value))
 
 
 def _digest(text: str) -> str:
-    return f"{FIELD}{xxhash.xxh3_64_hexdigest(utf8(text))}"
+    return f"{EXTRA}{xxhash.xxh3_64_hexdigest(utf8(text))}"
 
 
 def _image(value: Mapping[str, Any]) -> str:
@@ -93,16 +102,39 @@ def call(name: Any, arguments: Any) -> str:
     return compact({"name": name, "arguments": text})
 
 
-def tools_text(tools: Any) -> str:
-    """Tools in a chat's form and order of keys. A schema keeps its own order, which templates show."""
-    written = compact(tools)
-    key = xxhash.xxh3_128_intdigest(utf8(written))
-    text = _written.get(key)
-    if text is None:
-        if len(_written) >= _MAX_WRITTEN:
-            _written.clear()
-        text = _written[key] = _canonical_tools(tools)
-    return text or written
+class Written:
+    """What was made of tools before, by the digest of their bytes: a client sends the same ones with each
+    request, and a look at each of them takes longer than all messages.
+
+    So many texts and characters in all; of a longer text, nothing. Of tools that are canonical as they are only
+    the digest is kept.
+    """
+
+    def __init__(self, most: int = 256, most_chars: int = 4 * 2**20, text_chars: int = 2**19) -> None:
+        self._most, self._most_chars, self._text_chars = most, most_chars, text_chars
+        self._texts: dict[int, str] = {}
+        self.chars = 0
+
+    def text(self, tools: Any) -> str:
+        written = compact(tools)
+        key = xxhash.xxh3_128_intdigest(utf8(written))
+        text = self._texts.get(key)
+        if text is None:
+            text = _canonical_tools(tools)
+            if len(text) <= self._text_chars:
+                self._keep(key, text)
+        return text or written
+
+    def _keep(self, key: int, text: str) -> None:
+        if len(self._texts) >= self._most or self.chars + len(text) > self._most_chars:
+            self._texts.clear()
+            self.chars = 0
+        self._texts[key] = text
+        self.chars += len(text)
+
+
+tools_text = Written().text
+"""Tools in a chat's form and order of keys. A schema keeps its own order, which templates show."""
 
 
 def _canonical_tools(tools: Any) -> str:
@@ -116,7 +148,8 @@ def _is_plain(tool: Any) -> bool:
     if not isinstance(tool, dict) or [*tool] != _OUTER:
         return False
     function = tool["function"]
-    return isinstance(function, dict) and (*function,) in _INNER
+    # One that says null is written as one that says nothing.
+    return isinstance(function, dict) and (*function,) in _INNER and None not in function.values()
 
 
 def _tool(tool: Any) -> str:
@@ -163,9 +196,9 @@ class Prompt:
         self, role: Any, text: str, *, thoughts: Sequence[str] = (), calls: Sequence[str] = ()
     ) -> None:
         self.place_tools(role)
-        self.parts += (MESSAGE, role if isinstance(role, str) else str(role), FIELD, text)
+        self.parts += (MESSAGE, role_text(role), FIELD, text)
         if thoughts:
-            self.parts += (FIELD, REASONING, *thoughts)
+            self.parts += (EXTRA, REASONING, *thoughts)
         for it in calls:
             self.parts += (CALL, it)
 

@@ -8,7 +8,18 @@ open engine can read. What `previous_response_id` stands for lies in the engine:
 from collections.abc import Mapping
 from typing import Any
 
-from gateway.wire.prompt import CALL, FIELD, HEAD_FIELDS, MESSAGE, REASONING, Prompt, call, content, seen
+from gateway.wire.prompt import (
+    CALL,
+    EXTRA,
+    FIELD,
+    HEAD_FIELDS,
+    MESSAGE,
+    REASONING,
+    Prompt,
+    call,
+    content,
+    seen,
+)
 
 _CALLS = {"function_call": "arguments", "custom_tool_call": "input"}
 _RESULTS = frozenset(("function_call_output", "custom_tool_call_output"))
@@ -19,7 +30,8 @@ def canonical(data: Mapping[str, Any], tools_first: bool = False) -> bytes:
     """The canonical prompt of a body of `/v1/responses`."""
     writer = _Writer(data.get("tools"))
     reasoning, instructions, given = data.get("reasoning"), data.get("instructions"), data.get("input")
-    head = {field: data.get(field) for field in HEAD_FIELDS}
+    # `prompt` is a template that the engine has, by its id, with its variables.
+    head = {field: data.get(field) for field in (*HEAD_FIELDS, "prompt")}
     if isinstance(reasoning, dict):
         head["reasoning_effort"] = reasoning.get("effort")
     for field, value in head.items():
@@ -57,10 +69,10 @@ class _Writer(Prompt):
             self.parts += (CALL, call(_name(item), item.get(_CALLS[kind])))
         elif kind == "reasoning":
             self._open(anew=self._has_text)
-            self.parts += (FIELD, REASONING, _thoughts(item))
+            self.parts += (EXTRA, REASONING, _thoughts(item))
         elif kind == "message" and item.get("role") == "assistant":
             if not self._open(anew=self._has_text):
-                self.parts.append(FIELD)
+                self.parts.append(EXTRA)
             self._has_text = True
             self.parts.append(content(item.get("content")))
         else:
@@ -73,7 +85,8 @@ class _Writer(Prompt):
         elif kind in _RESULTS:
             self.message("tool", content(item.get("output")))
         else:
-            self.other(seen(item))
+            # A reference is nothing but its id.
+            self.other(item if kind == "item_reference" else seen(item))
 
     def _open(self, anew: bool = False) -> bool:
         """Whether another message was begun."""

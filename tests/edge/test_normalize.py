@@ -7,6 +7,7 @@ from harness import running
 from raw_engine import answers, raw_engine, whole
 
 from gateway.config import load
+from gateway.wire import normalize
 
 USAGE = b'{"usage":{"prompt_tokens":100,"completion_tokens":1,"prompt_tokens_details":{"cached_tokens":0}}}'
 RULES = [{"rule": "replace", "in": "system", "pattern": r"\d\d:\d\d", "with": "00:00"}, "sort_tools"]
@@ -66,3 +67,26 @@ async def test_other_rules_hold_from_a_reload_on(tmp_path):
         assert (await gateway.post("/v1/chat/completions", body("12:34", "b", "a")))[0] == 200
         assert b"00:00" in engine.calls[0].body
         assert engine.calls[0].body.index(b'"b"') < engine.calls[0].body.index(b'"a"')
+
+
+async def test_a_rule_that_fails_keeps_no_request_from_its_engine_and_is_told_once(
+    tmp_path, caplog, monkeypatch
+):
+    def failing(body, edits):
+        raise AssertionError("SECRET text")
+
+    monkeypatch.setattr(normalize, "edited", failing)
+    async with (
+        raw_engine(answers(whole(USAGE))) as engine,
+        running(tmp_path, [engine.entry(name="a")], normalize=RULES) as gateway,
+    ):
+        given = body("12:34", "b", "a")
+        for _ in range(2):
+            assert (await gateway.post("/v1/chat/completions", given))[0] == 200
+        assert {call.body for call in engine.calls} == {given}
+    told = [it.getMessage() for it in caplog.records if it.name == "gateway.edge.intake"]
+    assert [it.split(" on ")[0] for it in told] == [
+        "normalize: replace failed",
+        "normalize: sort_tools failed",
+    ]
+    assert "SECRET" not in caplog.text

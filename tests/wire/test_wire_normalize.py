@@ -6,10 +6,11 @@ import pytest
 from bodies import Body, ask, user
 from test_wire_agents import claude_code
 
-from gateway.wire import normalize
+from gateway.wire import normalize, spans
 from gateway.wire.errors import BadRequest
 from gateway.wire.normalize import SEARCHED_CHARS, Rule, normalized
 from gateway.wire.patterns import compiled
+from gateway.wire.spans import Edit
 
 LINE = "x-anthropic-billing-header: cc_version=2.1.100.7b4; cc_entrypoint=cli; cch=eb6c6;"
 STRIP = Rule(kind="strip_billing_header")
@@ -228,3 +229,32 @@ def test_one_that_can_be_read_but_not_gone_through_stays(monkeypatch: pytest.Mon
 
 def test_a_rule_without_a_pattern_or_of_a_kind_not_known_does_nothing() -> None:
     assert apply("chat", CHAT, Rule(kind="replace")) == (CHAT, [])
+
+
+@pytest.mark.parametrize("other", ['"[]"', "null", '{"a":1}', "[]", '[{"name":"z"}]'])
+def test_tools_that_stand_twice_leave_a_body_that_says_the_same(other: str) -> None:
+    body = f'{{"tools":{other},"tools":[{{"name":"b"}},{{"name":"a"}}]}}'.encode()
+    after, kinds = normalized([SORT_TOOLS], "chat", body, set())
+    assert after == body.replace(b'{"name":"b"},{"name":"a"}', b'{"name":"a"},{"name":"b"}')
+    assert kinds == ["sort_tools"]
+
+
+@pytest.mark.parametrize("made", [AssertionError("it has been parsed"), b'{"system":'])
+def test_a_rule_that_fails_changes_nothing_and_the_next_one_runs(
+    made: Exception | bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def edited(body: bytes, edits: list[Edit]) -> bytes:
+        if not isinstance(edits[0][1], tuple):
+            return spans.edited(body, edits)
+        if isinstance(made, Exception):
+            raise made
+        return made
+
+    monkeypatch.setattr(normalize, "edited", edited)
+    failed: list[str] = []
+    body = b'{"tools":[{"name":"b"},{"name":"a"}],"system":"at 12:34"}'
+    after, kinds = normalized(
+        [SORT_TOOLS, time_rule()], "messages", body, set(), lambda rule, _: failed.append(rule.kind)
+    )
+    assert (after, kinds, failed) == (body.replace(b"12:34", b"00:00"), ["replace"], ["sort_tools"])
+    assert normalized([SORT_TOOLS], "messages", body, set()) == (body, [])

@@ -51,7 +51,7 @@ def test_where_a_template_shows_tools_first_so_does_the_key_of_every_api(
     (now,) = {prompt(api, it) for api in APIS}
     (later,) = {prompt(api, replace(it, exchanges=(*it.exchanges, *more))) for api in APIS}
     assert later.startswith(now)
-    assert now.startswith(b"\x1dtools")
+    assert now.startswith(b"\x1e\x1dtools")
     assert len(now) == len(client.canonical("chat", it))
 
 

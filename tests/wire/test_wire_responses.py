@@ -88,6 +88,7 @@ def test_of_reasoning_the_text_counts_and_else_its_summary() -> None:
         lambda it: {"type": "web_search_call", "action": {"query": it}},
         lambda it: {"type": "custom_tool_call_output", "output": it},
         lambda it: user([{"type": "input_image", "image_url": it}]),
+        lambda it: {"type": "item_reference", "id": it},
     ],
 )
 def test_any_change_of_what_is_rendered_changes_the_prompt(item: Callable[[str], Body]) -> None:
@@ -99,6 +100,13 @@ def test_what_changes_the_template_changes_the_prompt() -> None:
         user("hi"), reasoning_effort="low"
     )
     assert responses("hi", reasoning={"summary": "auto"}) == responses("hi")
+
+
+def test_a_prompt_that_the_engine_has_is_in_the_key_by_its_id() -> None:
+    first, other = ({"id": it, "variables": {"x": "1"}} for it in ("p1", "p2"))
+    prompts = [responses("hi", prompt=it) for it in (None, first, other, {**first, "variables": {"x": "2"}})]
+    assert len(set(prompts)) == 4
+    assert prompts[0] == responses("hi")
 
 
 def test_tools_in_a_grammar_and_of_the_engines_own_count_as_they_are() -> None:

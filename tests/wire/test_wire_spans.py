@@ -1,10 +1,12 @@
 import json
+import re
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.wire import spans
 from gateway.wire.body import compact
 from gateway.wire.spans import Path, edited
 
@@ -34,6 +36,31 @@ def test_a_path_to_nothing_changes_nothing(path: Path) -> None:
 def test_a_key_that_stands_twice_is_edited_twice() -> None:
     assert edited(b'{"a":1,"a":[2]}', [(("a",), b"3")]) == b'{"a":3,"a":3}'
     assert edited(b'{"a":[5],"a":[1,2]}', [(("a",), (1, 0))]) == b'{"a":[5],"a":[2,1]}'
+
+
+@pytest.mark.parametrize("other", [b"null", b'"[]"', b'{"a":1,"b":2}', b"[]", b"[5]"])
+def test_only_an_array_is_put_in_order_where_a_key_stands_twice(other: bytes) -> None:
+    for body in (b'{"a":%b,"a":[1,2]}', b'{"a":[1,2],"a":%b}'):
+        assert edited(body % other, [(("a",), (1, 0))]) == (body % other).replace(b"1,2", b"2,1")
+
+
+def test_many_edits_take_one_walk(monkeypatch: pytest.MonkeyPatch) -> None:
+    def tokens(count: int) -> int:
+        seen: list[int] = []
+
+        def after(pattern: re.Pattern[bytes], body: bytes, at: int) -> int:
+            seen.append(at)
+            return true_after(pattern, body, at)
+
+        monkeypatch.setattr(spans, "_after", after)
+        body = b'{"a":[%b]}' % b",".join([b'{"b":[1]}'] * count)
+        made = edited(body, [(("a", number, "b", 0), b"2") for number in range(count)])
+        assert made == body.replace(b"1", b"2")
+        return len(seen)
+
+    true_after = spans._after
+    first, second, third = map(tokens, (1, 11, 101))
+    assert third - second == 9 * (second - first)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,9 @@ from typing import Any
 import pytest
 from bodies import Body, chat, user
 
+from gateway.wire.body import compact
+from gateway.wire.prompt import Written
+
 SCHEMA = {"type": "object"}
 FUNCTION = {"name": "f", "description": "d", "parameters": SCHEMA}
 PLAIN = {"type": "function", "function": FUNCTION}
@@ -21,6 +24,7 @@ def prompt(*tools: Any) -> bytes:
         {"type": "function", "function": {"parameters": SCHEMA, "name": "f", "description": "d"}},
         {"type": "function", "function": {**FUNCTION, "cache_control": {"type": "ephemeral"}}},
         {"type": "function", "function": {"strict": None, **FUNCTION}},
+        {"type": "function", "function": {**FUNCTION, "strict": None}},
         {**PLAIN, "cache_control": {"type": "ephemeral"}},
         FUNCTION,
         {"type": "function", **FUNCTION},
@@ -50,6 +54,34 @@ def test_what_was_made_of_tools_is_not_kept_for_ever() -> None:
     assert prompt({"name": "f0"}) in prompts
 
 
+def test_a_description_that_is_null_is_none() -> None:
+    tool = {"type": "function", "function": {"name": "f", "description": None, "parameters": SCHEMA}}
+    assert prompt(tool) == prompt({"type": "function", "function": {"name": "f", "parameters": SCHEMA}})
+
+
+def test_of_what_was_made_of_tools_only_so_many_characters_are_kept() -> None:
+    written = Written(most=10, most_chars=1000, text_chars=500)
+
+    def text(name: str, description: str) -> str:
+        return written.text([{"name": name, "description": description}])
+
+    assert text("a", "x" * 300) == text("a", "x" * 300)
+    first = written.chars
+    assert 300 < first < 500
+    text("b", "x" * 500)
+    assert written.chars == first
+    text("c", "x" * 300)
+    assert written.chars == 2 * first
+    text("d", "x" * 300)
+    assert written.chars == first
+
+
+def test_of_tools_that_are_canonical_no_text_is_kept() -> None:
+    written = Written()
+    assert written.text([PLAIN]) == compact([PLAIN])
+    assert written.chars == 0
+
+
 def calling(call: Any, **fields: Any) -> bytes:
     return chat({"role": "assistant", "content": None, "tool_calls": [call], **fields})
 
@@ -59,6 +91,7 @@ def test_a_call_is_the_same_in_any_order_of_its_keys() -> None:
     assert expected == calling({"function": {"arguments": "{}", "name": "f"}, "type": "function", "id": "b"})
     assert expected == calling({"name": "f", "arguments": "{}"})
     assert expected == calling({"function": {"arguments": {}, "name": "f"}})
+    assert expected == calling({"function": {"name": "f", "arguments": {}}})
 
 
 def test_a_custom_call_counts_without_its_id() -> None:
