@@ -40,7 +40,7 @@ _TOOL_FIELDS = frozenset(("name", "description", "parameters", "input_schema", "
 
 
 def plain(text: str) -> str:
-    """`text` so that nothing in it looks like another message, call or image. Different texts stay different."""
+    """`text` with nothing in it that looks like another message, call or image. Different ones stay so."""
     return text.replace(MESSAGE, _ESCAPE) if MESSAGE in text else text
 
 
@@ -106,8 +106,8 @@ class Written:
     """What was made of tools before, by the digest of their bytes: a client sends the same ones with each
     request, and a look at each of them takes longer than all messages.
 
-    So many texts and characters in all; of a longer text, nothing. Of tools that are canonical as they are only
-    the digest is kept.
+    So many texts and characters in all; of a longer text, nothing. Of tools that are canonical as they are
+    only the digest is kept.
     """
 
     def __init__(self, most: int = 256, most_chars: int = 4 * 2**20, text_chars: int = 2**19) -> None:
