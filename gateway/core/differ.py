@@ -62,6 +62,8 @@ def differ(old: Shape, new: Shape, text: str) -> Change | None:
     if not is_whole and _is_reordered(old, new):
         is_json = _JSON_KEY.match(text, _start(new, first)) is not None
         return _at_piece(KEY_ORDER if is_json else CHUNK_ORDER, old, new, first, text)
+    if not is_whole and old.loose == new.loose:
+        return _at_piece(CHUNK_ORDER, old, new, first, text)
     place = _first_place(old, new, first)
     if place is not None:
         return place

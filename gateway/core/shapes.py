@@ -6,23 +6,22 @@ Hashes are those of the running process, salted by Python at its start: they mea
 
 from __future__ import annotations
 
-import json
-import re
 from array import array
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import NamedTuple
 
 from msgspec import Struct
 from xxhash import xxh3_64_intdigest
 
+from gateway.core.pieces import ordered, split, without_reminders
 from gateway.core.volatile import COUNTER, MASKS, Place, masked, may_change, places, shown
 
-HEAD_CHARS = 65_536
+HEAD_CHARS = 49_152
 """Of a system text or a tool so much is looked at, from its start and its end."""
 
-MESSAGE_CHARS = 32_768
+MESSAGE_CHARS = 24_576
 """Of a message so much is looked at."""
 
 MASKED_CHARS = 4_096
@@ -33,20 +32,24 @@ SHAPE_BYTES = 512
 
 MAX_SPANS = 256
 MAX_PIECES = 1_024
-LONG_LINE = 200
+MAX_PLACES = 512
+"""Of a segment so many dates, ids and numbers are told from the text, and those of one piece more."""
+
 MAX_LINES = 16_384
+MAX_LINE_PLACES = 32_768
+"""Of all lines that are remembered: some 6 MiB, with the lines 8."""
+
+SEGMENT_CHARS = 200
+PLACE_CHARS = 48
+"""A segment, and a place in it, take as long as so many characters of prose."""
 
 STORE_BYTES = 32 << 20
 """All shapes together, those used last."""
 
-_REMINDER = re.compile(
-    r"<([\w-]*(?:reminder|environment|context|system|status|todo|state)[\w-]*)\b[^>]*>.*?</\1>",
-    re.DOTALL | re.IGNORECASE,
-)
-_FENCED = re.compile(r"```(?:json5?)?[ \t]*\n([{\[].*?)\n[ \t]*```", re.DOTALL)
+_WORDS = str.maketrans(dict.fromkeys(",;[](){}", " "))
+_RESULTS = ("tool", "function", "function_call_output", "custom_tool_call_output", "local_shell_call_output")
 _NOTHING = (hash(()), hash(()), hash(()))
 _NO_DIGESTS, _NO_SIZES = array("Q"), array("I")
-_SENTENCE_ENDS = (".", "!", "?", ";", ">", "}", "]")
 
 
 class Segment(NamedTuple):
@@ -74,13 +77,14 @@ class Span(NamedTuple):
 
 class Shape(Struct, frozen=True, gc=False):
     """`chars` long. `solid` is the hash without white space, `ordered` with JSON keys sorted (0: no JSON),
-    `bare` without its `reminders`, tagged ones (0: none). `pieces` are hashes of its lines, without what
-    changes by itself, `starts` their offsets. `rest`: for each kind the hash of all of its places, also those
-    not in `spans`. `text` only where it may be kept."""
+    `loose` with its words in any order, `bare` without its `reminders`, tagged ones (0: none). `pieces` are
+    hashes of its lines, without what changes by itself, `starts` their offsets. `rest`: for each kind the
+    hash of all of its places, also those not in `spans`. `text` only where it may be kept."""
 
     chars: int
     solid: int
     ordered: int
+    loose: int
     bare: int
     reminders: int
     pieces: array[int]
@@ -152,19 +156,23 @@ def shape_of(segment: Segment, lines: Lines, *, keep_text: bool = False) -> Shap
     text, is_message = segment.text, segment.code in "mc"
     seen = _ends(text, MESSAGE_CHARS if is_message else HEAD_CHARS)
     pieces, starts, spans, rest = _pieces(seen, MASKED_CHARS if is_message else HEAD_CHARS, lines)
-    bare, reminders = _REMINDER.subn("", seen) if "</" in seen else (seen, 0)
+    bare, reminders = without_reminders(seen) if "</" in seen else (seen, 0)
     return Shape(
         chars=len(text),
         solid=hash("".join(seen.split())),
-        ordered=_ordered(seen),
+        ordered=ordered(seen),
+        loose=hash(sum(map(hash, seen.translate(_WORDS).split()))),
         bare=hash("".join(bare.split())) if reminders else 0,
         reminders=reminders,
         pieces=pieces,
         starts=starts,
         spans=spans,
         rest=rest,
-        is_reminder=len(bare.strip()) * 2 < len(seen)
-        or (is_message and segment.role in ("system", "developer")),
+        is_reminder=segment.role not in _RESULTS
+        and (
+            (reminders > 0 and len(bare.strip()) * 2 < len(seen))
+            or (is_message and segment.role in ("system", "developer") and not seen.isspace())
+        ),
         text=seen if keep_text else None,
     )
 
@@ -176,10 +184,14 @@ def _ends(text: str, most: int) -> str:
 
 
 class Lines:
-    """What was found in lines, by their hash: the next version of a text has most of them again."""
+    """What was found in lines, by their hash: the next version of a text has most of them again. Bounded by
+    their number and that of their places, after which all are forgotten."""
 
-    def __init__(self, max_lines: int = MAX_LINES) -> None:
-        self._max = max_lines
+    def __init__(self, max_lines: int = MAX_LINES, max_places: int = MAX_LINE_PLACES) -> None:
+        self._max, self._max_places = max_lines, max_places
+        self.places = 0
+        self.looked_at = 0
+        """All places that were found in lines not known yet."""
         self._known: dict[int, tuple[int, Sequence[Place]]] = {}
 
     def look(self, line: str) -> tuple[int, Sequence[Place]]:
@@ -189,8 +201,11 @@ class Lines:
         if known is None:
             found = places(line)
             known = hash(masked(line, found).strip() if found else line.strip()), found
-            if len(self._known) >= self._max:
+            self.places += len(found)
+            self.looked_at += len(found)
+            if len(self._known) >= self._max or self.places > self._max_places:
                 self._known.clear()
+                self.places = len(found)
             self._known[key] = known
         return known
 
@@ -205,12 +220,14 @@ def _pieces(
     values: dict[str, list[int]] = {kind: [] for kind in MASKS}
     shown_bytes = 0
     until, since = masked_chars * 3 // 4, len(text) - masked_chars // 4
-    for start, piece in islice(_split(text), MAX_PIECES):
+    left = MAX_PLACES
+    for start, piece in islice(split(text), MAX_PIECES):
         starts.append(start)
-        if until < start < since:
+        if left <= 0 or until < start < since:
             hashes.append(hash(piece.strip()))
             continue
         line_hash, found = lines.look(piece)
+        left -= len(found)
         hashes.append(line_hash)
         for place in found:
             value = hash(piece[place.start : place.end])
@@ -228,7 +245,7 @@ def _pieces(
 
 
 def _plain_pieces(text: str) -> tuple[array[int], array[int]]:
-    found = list(islice(_split(text), MAX_PIECES))
+    found = list(islice(split(text), MAX_PIECES))
     hashes = array("q", [hash(piece.strip()) for _, piece in found])
     starts = array("I", [start for start, _ in found])
     _add_rest(text, hashes, starts)
@@ -241,55 +258,6 @@ def _add_rest(text: str, hashes: array[int], starts: array[int]) -> None:
         hashes[-1] = hash(text[starts[-1] :])
 
 
-def _split(text: str) -> Iterator[tuple[int, str]]:
-    """Lines that are not blank, with their offsets; long ones in pieces that end where a sentence does, or at
-    plain words chosen by their hash, so that what is moved is found again."""
-    at = 0
-    for line in text.split("\n"):
-        if len(line) > LONG_LINE:
-            yield from _split_line(line, at)
-        elif line and not line.isspace():
-            yield at, line
-        at += len(line) + 1
-
-
-def _split_line(line: str, at: int) -> Iterator[tuple[int, str]]:
-    start = end = 0
-    for word in line.split(" "):
-        end += len(word) + 1
-        is_plain = word.isalpha() and word.islower()
-        if word.endswith(_SENTENCE_ENDS) or (is_plain and end - start >= 24 and not hash(word) & 7):
-            yield at + start, line[start:end]
-            start = end
-    if not (rest := line[start:]).isspace() and rest:
-        yield at + start, rest
-
-
-def _ordered(text: str) -> int:
-    """The hash of a text with the keys of all JSON in it sorted, 0 where there is none: the whole text,
-    fenced blocks, single lines."""
-    if "{" not in text:
-        return 0
-    whole = text.strip()
-    if whole[0] in "{[" and (one := _sorted(whole)) is not None:
-        return hash(one)
-    fenced = _FENCED.sub(lambda match: _sorted(match[1]) or match[0], text)
-    lines = [
-        (_sorted(line) or line) if line[:1] in ("{", "[") else line
-        for line in map(str.strip, fenced.split("\n"))
-    ]
-    return hash("\n".join(lines))
-
-
-def _sorted(text: str) -> str | None:
-    if text[-1:] not in ("}", "]"):
-        return None
-    try:
-        return json.dumps(json.loads(text), sort_keys=True)
-    except (ValueError, RecursionError):
-        return None
-
-
 class Shapes:
     """Shapes by the digest of their segment, each made once; those used last, at most `max_bytes`."""
 
@@ -300,7 +268,11 @@ class Shapes:
         self._lines = Lines()
         self.kept_bytes = 0
         self.made_chars = 0
-        """Of all texts that were looked at."""
+        """Of all texts that were looked at, with what their places took."""
+        self.until_chars: int | None = None
+        """No more is looked at once `made_chars` would be more. None: all is."""
+        self.passed_over = 0
+        """Segments that were not looked at because of that."""
 
     def __len__(self) -> int:
         return len(self._shapes)
@@ -312,12 +284,18 @@ class Shapes:
             self._shapes.move_to_end(key)
         return shape
 
-    def put(self, key: int, segment: Segment) -> Shape:
-        """Of a segment whose digest is `key`."""
+    def put(self, key: int, segment: Segment) -> Shape | None:
+        """Of a segment whose digest is `key`; None where so much was looked at that it has to wait until it
+        comes again."""
         shape = self.get(key)
         if shape is None:
+            chars = min(len(segment.text), MESSAGE_CHARS if segment.code in "mc" else HEAD_CHARS)
+            if self.until_chars is not None and self.made_chars + chars > self.until_chars:
+                self.passed_over += 1
+                return None
+            before = self._lines.looked_at
             shape = self._shapes[key] = shape_of(segment, self._lines, keep_text=self.keep_text)
-            self.made_chars += min(shape.chars, HEAD_CHARS)
+            self.made_chars += SEGMENT_CHARS + chars + PLACE_CHARS * (self._lines.looked_at - before)
             self.kept_bytes += shape.kept_bytes
             while self.kept_bytes > self._max_bytes and len(self._shapes) > 1:
                 self.kept_bytes -= self._shapes.popitem(last=False)[1].kept_bytes

@@ -6,6 +6,7 @@ each is named rightly than that the same place is always taken out in the same w
 """
 
 import re
+from itertools import islice
 from typing import NamedTuple
 
 TIMESTAMP, RANDOM_ID, COUNTER = "timestamp", "random_id", "counter"
@@ -27,11 +28,20 @@ _MONTHS = (
     "|janvier|f[ée]vrier|mars|avril|mai|juin|juillet|ao[uû]t|septembre|octobre|novembre|d[ée]cembre"
     "|enero|febrero|marzo|abril|mayo|junio|julio|agosto|septiembre|octubre|noviembre|diciembre"
 )
+_SMALL_MONTHS = "january|february|march|april|may|june|july|august|september|october|november|december"
+_MONTH = "Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec"
 _WORD = f"(?:{_WEEKDAYS}|{_MONTHS})\\b\\.?"
-_TIME = r"\d{1,2}:\d\d(?::\d\d)?(?:[.,]\d{1,9})?|(?:1[0-2]|0?[1-9])[ ]?[AaPp]\.?[Mm]\b\.?"
+_TIME = (
+    r"\d{1,2}:\d\d(?::\d\d)?(?:[.,]\d{1,9})?|[0-2]?\dh[0-5]\d\b"
+    r"|(?:1[0-2]|0?[1-9])[ ]?[AaPp]\.?[Mm]\b\.?"
+)
 _DATE = (
+    f"[0-3]?\\d[-/](?:{_MONTH})[-/](?:19|20)\\d\\d(?::\\d{{2}}:\\d{{2}}:\\d{{2}})?"
+    f"|[0-3]?\\d(?:st|nd|rd|th)? (?:of )?(?:{_SMALL_MONTHS}),? (?:19|20)\\d\\d"
+    f"|(?:{_SMALL_MONTHS}) [0-3]?\\d(?:st|nd|rd|th)?,? (?:19|20)\\d\\d"
+    r"|(?:19|20)\d\d-?W[0-5]\d(?:-[1-7])?|(?:19|20)\d\d-[0-3]\d\d(?![\w-])|"
     r"(?:19|20)\d\d[-/.](?:1[0-2]|0?[1-9])[-/.][0-3]?\d|[0-3]?\d[-/.][0-3]?\d[-/.](?:19|20)?\d\d"
-    r"|(?:19|20)\d\d(?:1[0-2]|0[1-9])(?:3[01]|[12]\d|0[1-9])(?:T\d{4,6}Z?)?"
+    r"|(?:19|20)\d\d(?:1[0-2]|0[1-9])(?:3[01]|[12]\d|0[1-9])(?:[T_-]\d{4,6}Z?)?"
 )
 _ZONE = (
     r" ?Z\b|(?:UTC|GMT|CES?T|[ECMP][SD]T|BST|JST|IST)\b(?:[+-]\d{1,2}(?::?\d\d)?)?|[+-]\d\d:?\d\d\b"
@@ -52,34 +62,39 @@ _UUID = r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F
 _MIXED = r"[A-Za-z]{0,8}[a-z][A-Z][a-z][A-Z]"
 _KEYED = (
     r"(?<=cch=)\w+|(?<=cc_version=)[\w.]+"
+    r"|(?<=/tmp/)[A-Za-z]{1,32}[-_.](?=[a-z0-9]*[A-Z0-9])[A-Za-z0-9]{6,12}\b"
     f"|(?:(?<=[=:])|(?<=[=:][ ]))(?:[a-f]{{5,}}|(?={_MIXED})[A-Za-z]{{6,}})\\b"
 )
 _BASE64 = r"(?<![\w/.+-])(?:[A-Za-z0-9+/]{24,}|[A-Za-z0-9+/]{14,}={1,2})(?![\w/.=-])"
 
+# ASCII: a run of other digits, which is no token, would be tried from each of its places.
 _FIND = re.compile(
     f"(?P<uuid>{_UUID})|(?P<keyed>{_KEYED})|(?P<ago>{_AGO})|(?P<epoch>{_EPOCH}|{_EAST_ASIAN})"
     f"|(?P<figure>{_FIGURE})|(?P<dates>{_DATES})"
-    f"|(?P<base64>{_BASE64})|(?P<token>(?a:\\w+(?:-\\w+)*))"
+    f"|(?P<base64>{_BASE64})|(?P<token>\\w+(?:-\\w+)*)",
+    re.ASCII,
 )
 _NAME = re.compile(f"(?<!\\w)(?:{_WEEKDAYS}|{_MONTHS})\\b")
 # One set of characters to look for, which is ten times as fast as a choice of words. Months and days that are
 # written small stand beside digits.
 _MAY_HAVE = re.compile(
-    f"[0-9=:JFMASONDTW](?:(?<=[0-9])|(?<=[=:])[ ]?(?:[a-f]{{5}}|{_MIXED})|(?<==)[0-9a-f]{{5}}"
+    f"[0-9=:/JFMASONDTW](?:(?<=[0-9])|(?<=/tmp/)|(?<=[=:])[ ]?(?:[a-f]{{5}}|{_MIXED})|(?<==)[0-9a-f]{{5}}"
     "|on|ue|ed|hu|ri|at|un|an|eb|ar|är|pr|a[yi]|ul|ug|ep|[ck]t|ov|e[cz]|ie|it|am)"
 )
 _TOKEN = re.compile(r"\w+(?:-\w+)*", re.ASCII)
-_NUMBER = re.compile(r"\d+")
+_NUMBER = re.compile(r"\d+", re.ASCII)
 _HEX = re.compile(r"(?:0x)?[0-9a-fA-F]{7,}|[0-9a-f]{3,6}")
-_CHANGES = re.compile(r"(?<=[A-Za-z_])(?=\d)|(?<=\d)(?=[A-Za-z_])")
+_CHANGES = re.compile(r"(?<=[A-Za-z_])(?=\d)|(?<=\d)(?=[A-Za-z_])", re.ASCII)
 _PREFIXED = re.compile(
     r"(?:id|req|request|call|toolu?|msg|run|trace|span|conv|thread|sess|ses|session|chatcmpl|resp|user|task|turn|job)"
-    r"[_-]\w*\d\w*",
+    r"[_-](?=\w*\d)\w+",
 )
 _ID_KEY = re.compile(
     r"(?:\b|_|(?<=[a-z]))(?:id|ID|Id|uuid|UUID|guid|nonce|hash|sha|digest|seed|salt|trace|etag|checksum|fingerprint"
-    r"|session|token|build)[\"'`]?\s?[:=#]\s?[\"'`]?$"
+    r"|session|token|build)[\"'`]?\s?[:=#]\s?[\"'`]?$|\b(?:commit|revision) $"
 )
+_KEY_CHARS = 40
+_KEY_ENDS = frozenset(":=#\"'` \t")
 _LETTERS = re.compile(r"[^\W\d_]+")
 _CALENDAR = re.compile(
     f"(?:{_WEEKDAYS}|{_MONTHS}|today|date|time|now|UTC|GMT|Z|T|AM|PM|am|pm)$", re.IGNORECASE
@@ -125,7 +140,7 @@ def _look(text: str, at: int, near: int, found: list[Place]) -> int:
         group = match.lastgroup
         if group == "token":
             _of_token(text, start, end, found)
-        elif group == "base64" and text[end - 1] != "=" and len(_CHANGES.findall(text, start, end)) < 4:
+        elif group == "base64" and text[end - 1] != "=" and _few_changes(text, start, end):
             for token in _TOKEN.finditer(text, start, end):
                 _of_token(text, *token.span(), found)
         elif group in ("uuid", "keyed", "base64"):
@@ -138,6 +153,10 @@ def _look(text: str, at: int, near: int, found: list[Place]) -> int:
             found.append(Place(TIMESTAMP, start, end))
         at = end
     return at
+
+
+def _few_changes(text: str, start: int, end: int) -> bool:
+    return sum(1 for _ in islice(_CHANGES.finditer(text, start, end), 4)) < 4
 
 
 def masked(text: str, found: list[Place]) -> str:
@@ -155,7 +174,7 @@ def shown(text: str, place: Place) -> str:
     """A place with what stands before it on its line, from which no text can be read: letters but those of
     calendar words are one `x` for each run, digits are dots, but for years in dates."""
     before = _hide(text[max(0, place.start - 24) : place.start], years=False)
-    inside = text[place.start : place.end]
+    inside = text[place.start : min(place.end, place.start + 2 * MAX_SHOWN)]
     if place.kind == RANDOM_ID:
         seen = re.sub(r"[^\W_]", "·", inside)
     else:
@@ -186,10 +205,17 @@ def _of_token(text: str, start: int, end: int, found: list[Place]) -> None:
     token = text[start:end]
     if token.isalpha():
         return
-    if is_id(token) or (len(token) >= 4 and _NUMBER.search(token) and _ID_KEY.search(text, 0, start)):
+    if is_id(token) or (len(token) >= 4 and _NUMBER.search(token) and _is_named_id(text, start)):
         found.append(Place(RANDOM_ID, start, end))
     else:
         _numbers(text, start, end, found)
+
+
+def _is_named_id(text: str, start: int) -> bool:
+    """Whether what stands before `start` says that an id comes."""
+    if not start or text[start - 1] not in _KEY_ENDS:
+        return False
+    return _ID_KEY.search(text, max(0, start - _KEY_CHARS), start) is not None
 
 
 def _numbers(text: str, start: int, end: int, found: list[Place]) -> None:
@@ -202,7 +228,7 @@ def is_id(token: str) -> bool:
         return not (token.isdigit() or token.isalpha())
     if len(token) < 6:
         return False
-    changes = len(_CHANGES.findall(token))
+    changes = sum(1 for _ in islice(_CHANGES.finditer(token), 3))
     if len(token) >= 8 and changes >= 3:
         return True
     return bool((changes > 1 and len(token) >= 20) or (changes and _PREFIXED.fullmatch(token)))

@@ -16,6 +16,7 @@ from gateway.core.call import Header
 from gateway.core.facts import Billing
 from gateway.core.index import Index
 from gateway.core.request import Request
+from gateway.core.shapes import Segment
 from gateway.edge.breaker_words import fix, sentence
 from gateway.edge.sessions import Sessions, iso
 from gateway.edge.views import Views
@@ -26,8 +27,20 @@ APIS = frozenset(("chat", "completions", "responses", "messages"))
 
 MAX_WAITING = 512
 MAX_WAITING_BYTES = 32 << 20
-FLUSH_CHARS = 65_536
-"""Of new text so much is looked at in one flush, and one prompt's more: some milliseconds."""
+FLUSH_CHARS = 32_768
+"""A flush ends when so much was looked at, with what was read: some milliseconds. A long prompt that is new
+has a flush of its own."""
+
+BODY_CHARS = 24_576
+SHARED_CHARS = 49_152
+"""Of new messages of one prompt, and of new system texts and tools, so much is looked at; of the rest, hashes
+are compared alone."""
+
+READ_SHARE = 16
+"""Reading takes as long as looking at a part of it."""
+
+READ_CHARS = 128
+"""And so much for each segment; twice that for the prompt."""
 
 MAX_SHOWN = 100
 _MAX_CLIENT = 40
@@ -65,10 +78,11 @@ class PrefixWatch:
         self.breakers = Breakers(keep_text=show_text)
         self.sessions = Sessions()
         self.skipped = 0
-        """Requests that were not compared: too many at once, or odd."""
+        """Requests that were not compared: too many at once, too long, or odd."""
         self._waiting: deque[Waiting] = deque()
         self._waiting_bytes = 0
         self._flushes = 0
+        self._read_chars = 0
 
     def show_text(self, on: bool) -> None:
         """From now on; what was kept is forgotten where it may no longer be."""
@@ -93,9 +107,11 @@ class PrefixWatch:
 
     def _work(self) -> None:
         self.sessions.flush()
-        waiting, shapes = self._waiting, self.breakers.shapes
-        until = shapes.made_chars + FLUSH_CHARS
-        while waiting and shapes.made_chars < until:
+        waiting = self._waiting
+        begin = self.done_chars
+        while waiting and (done := self.done_chars - begin) < FLUSH_CHARS:
+            if done and done + self._expected(waiting[0][3]) > FLUSH_CHARS:
+                break
             api, data, headers, request, since = waiting.popleft()
             self._waiting_bytes -= request.body_bytes
             if self._flushes - since > MAX_FLUSHES:
@@ -105,6 +121,10 @@ class PrefixWatch:
                 continue
             try:
                 self._compare(api, data, headers, request)
+            except segments.TooLongError:
+                self.skipped += 1
+                self.breakers.checked -= 1
+                self._read_chars += segments.MAX_WEIGHT // READ_SHARE
             except Exception as error:
                 # Bodies may have any form, and this must not end the flushes. Its message may quote a prompt.
                 self.skipped += 1
@@ -115,14 +135,17 @@ class PrefixWatch:
     ) -> None:
         now = self._wall_s()
         client = client_of(headers)
+        self._read_chars += 2 * READ_CHARS
         broken = self.breakers.see(
             Arrival(
                 session=request.session,
                 model=request.model,
                 blocks=request.blocks,
                 prompt_bytes=request.prompt_bytes,
-                shared=lambda: segments.shared(api, data, self._billing(api, request.models)),
-                body=lambda first: segments.body(api, data, first),
+                shared=lambda: self._read(
+                    segments.shared(api, data, self._billing(api, request.models)), SHARED_CHARS
+                ),
+                body=lambda first: self._read(segments.body(api, data, first), BODY_CHARS),
                 client=lambda: client,
                 bytes_per_token=self._index.bytes_per_token(request, request.model),
                 now=now,
@@ -130,6 +153,22 @@ class PrefixWatch:
         )
         if request.session:
             self.sessions.came(request.session, client, broken is not None)
+
+    def _expected(self, request: Request) -> int:
+        """How much there is to look at, at most. Of one that goes on it is mostly little."""
+        is_known = self.breakers.conversations.begun_by(request.session, request.blocks) is not None
+        return 0 if is_known else min(request.body_bytes, BODY_CHARS + SHARED_CHARS)
+
+    @property
+    def done_chars(self) -> int:
+        """How much was looked at and read, in characters of new text."""
+        return self.breakers.shapes.made_chars + self._read_chars
+
+    def _read(self, found: list[Segment], most_chars: int) -> list[Segment]:
+        """Segments that were read, of which so much may be looked at."""
+        self.breakers.shapes.until_chars = self.breakers.shapes.made_chars + most_chars
+        self._read_chars += sum(READ_CHARS + len(it.text) // READ_SHARE for it in found)
+        return found
 
     def kinds(self) -> Mapping[str, int]:
         """Requests that broke a prefix, by kind; all kinds are in it."""

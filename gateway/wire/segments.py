@@ -36,11 +36,27 @@ _NO_PROMPT_FIELDS = frozenset(
 _TOOL_FIELDS = frozenset(("name", "description", "parameters", "input_schema", "cache_control"))
 _CALLS = frozenset(("function_call", "custom_tool_call", "tool_use", "local_shell_call"))
 _CALL_FIELDS = frozenset(("id", "call_id", "type", "status", "cache_control"))
-_PROMPT_PIECE_BYTES = 2_048
+_PROMPT_PIECE_CHARS = 2_048
+_PROMPT_LINE_CHARS = 32
+
+MAX_ITEMS = 1_024
+MAX_WEIGHT = 1 << 20
+"""So many messages, and so many characters with `_CONTAINER_WEIGHT` for each object and list, are read at
+once."""
+
+_CONTAINER_WEIGHT = 256
+_SCALAR_WEIGHT = 16
+_MEDIA_FIELDS = frozenset(("url", "image_url", "data", "file_data"))
+_MEDIA_SHARE = 8
+
+
+class TooLongError(ValueError):
+    """There is more to read than takes some milliseconds."""
 
 
 def shared(api: str, data: Mapping[str, Any], billing: Billing = Billing.KEPT) -> list[Segment]:
-    """System texts and tools. `billing`: what the model's engines make of Claude Code's line."""
+    """System texts and tools. `billing`: what the model's engines make of Claude Code's line. Raises
+    `TooLongError`."""
     segments: list[Segment] = []
     for segment in _shared(api, data):
         if not is_billing(segment.text):
@@ -51,22 +67,34 @@ def shared(api: str, data: Mapping[str, Any], billing: Billing = Billing.KEPT) -
 
 
 def body(api: str, data: Mapping[str, Any], first: int = 0) -> list[Segment]:
-    """The conversation, from its item `first` on (its index in the body's list)."""
+    """The conversation, from its item `first` on (its index in the body's list). Raises `TooLongError`."""
     if api == "completions":
         return list(_completion(data))
     field = "input" if api == "responses" else "messages"
     items = data.get(field)
     if isinstance(items, str):
+        _without(MAX_WEIGHT, items)
         return [Segment("m", field, items, "user")]
     segments: list[Segment] = []
     if isinstance(items, list):
         start = max(first, _system_items(api, items))
+        if len(items) - start > MAX_ITEMS:
+            raise TooLongError
+        left = MAX_WEIGHT
+        for index in range(start, len(items)):
+            left = _without(left, items[index])
         for index in range(start, len(items)):
             segments += _item(items[index], field, index)
     return segments
 
 
 def _shared(api: str, data: Mapping[str, Any]) -> Iterator[Segment]:
+    tools = data.get("tools") or data.get("functions")
+    left = _without(MAX_WEIGHT, [data.get("system"), data.get("instructions"), tools])
+    left = _without(left, [data.get(field) for field in _HEAD_FIELDS])
+    for field in ("messages", "input"):
+        if api != "messages" and isinstance(items := data.get(field), list):
+            left = _without(left, items[: _system_items(api, items)])
     for field in _HEAD_FIELDS:
         if data.get(field) is not None:
             yield Segment("s", field, compact(data[field]))
@@ -77,7 +105,6 @@ def _shared(api: str, data: Mapping[str, Any]) -> Iterator[Segment]:
         yield from _system_texts(api, data.get("input"), "input")
     elif api == "chat":
         yield from _system_texts(api, data.get("messages"), "system")
-    tools = data.get("tools") or data.get("functions")
     if isinstance(tools, list):
         for index, tool in enumerate(tools):
             yield from _tool(tool, f"tools[{index}]")
@@ -91,7 +118,28 @@ def _system_items(api: str, items: Sequence[Any]) -> int:
     count = 0
     while count < len(items) and isinstance(items[count], dict) and items[count].get("role") in _SYSTEM_ROLES:
         count += 1
+        if count > MAX_ITEMS:
+            raise TooLongError
     return count
+
+
+def _without(left: int, value: object, share: int = 1) -> int:
+    """What of `left` is still left when `value` has been read; raises before it is walked through."""
+    if isinstance(value, str):
+        left -= _SCALAR_WEIGHT + len(value) // share
+    elif isinstance(value, dict):
+        left -= _CONTAINER_WEIGHT
+        for field, inner in value.items():
+            left = _without(left - len(field), inner, _MEDIA_SHARE if field in _MEDIA_FIELDS else share)
+    elif isinstance(value, list):
+        left -= _CONTAINER_WEIGHT
+        for inner in value:
+            left = _without(left, inner, share)
+    else:
+        left -= _SCALAR_WEIGHT
+    if left < 0:
+        raise TooLongError
+    return left
 
 
 def _system_texts(api: str, items: object, name: str) -> Iterator[Segment]:
@@ -137,6 +185,8 @@ def _item(item: Any, field: str, index: int) -> Iterator[Segment]:
         return
     content = item.get("content", item.get("output"))
     role = role if isinstance(role, str) else str(item.get("type", ""))
+    if _is_result(content):
+        role = "tool"
     extras = [
         f"{key} {value if isinstance(value, str) else compact(value)}"
         for key, value in item.items()
@@ -165,6 +215,15 @@ def _is_call(item: object) -> bool:
         return False
     kind = item.get("type")
     return isinstance(kind, str) and kind in _CALLS
+
+
+def _is_result(content: object) -> bool:
+    """Whether all of a user's message is what tools returned."""
+    return (
+        isinstance(content, list)
+        and bool(content)
+        and all(isinstance(part, dict) and part.get("type") == "tool_result" for part in content)
+    )
 
 
 def _call(call: Mapping[str, Any]) -> str:
@@ -204,16 +263,22 @@ def _completion(data: Mapping[str, Any]) -> Iterator[Segment]:
         prompt = prompt[0]
     if not isinstance(prompt, str):
         return
-    lines: list[str] = []
-    size = 0
-    for line in prompt.splitlines(keepends=True):
-        lines.append(line)
-        size += len(line)
-        if size >= _PROMPT_PIECE_BYTES or (size >= 256 and not xxhash.xxh3_64_intdigest(_bytes(line)) & 7):
-            yield Segment("m", "prompt", "".join(lines))
-            lines, size = [], 0
-    if lines:
-        yield Segment("m", "prompt", "".join(lines))
+    _without(MAX_WEIGHT, prompt)
+    start = 0
+    while start < len(prompt):
+        end = _end_of_piece(prompt, start)
+        yield Segment("m", "prompt", prompt[start:end])
+        start = end
+
+
+def _end_of_piece(prompt: str, start: int) -> int:
+    at = start + 256
+    while at := prompt.find("\n", at - 1) + 1:
+        line = prompt[max(start, prompt.rfind("\n", start, at - 1) + 1) : at]
+        if at - start >= _PROMPT_PIECE_CHARS or not xxhash.xxh3_64_intdigest(_bytes(line)) & 7:
+            return at
+        at += _PROMPT_LINE_CHARS
+    return len(prompt)
 
 
 def _bytes(text: str) -> bytes:

@@ -1,11 +1,16 @@
 from array import array
+from collections import Counter
 
 import pytest
 
+from gateway.core.pieces import MAX_JSON, MAX_JSON_CHARS
 from gateway.core.shapes import (
     HEAD_CHARS,
     MASKED_CHARS,
     MAX_PIECES,
+    MAX_PLACES,
+    PLACE_CHARS,
+    SEGMENT_CHARS,
     SHAPE_BYTES,
     Lines,
     Segment,
@@ -133,13 +138,132 @@ def test_shapes_are_made_once_and_those_used_last_are_kept():
     assert shapes.get(keys[1]) is None
     assert shapes.get(keys[0]) is first
     assert shapes.kept_bytes <= room
-    assert shapes.made_chars == 3 * len(texts[0])
+    assert shapes.made_chars == 3 * (SEGMENT_CHARS + len(texts[0]))
+
+
+def test_what_places_take_counts_and_what_would_be_too_much_waits():
+    segment = Segment("m", "messages[0]", "at 10:15 and 10:16", "user")
+    shapes = Shapes()
+    assert shapes.put(1, segment) is not None
+    assert shapes.made_chars == SEGMENT_CHARS + len(segment.text) + 2 * PLACE_CHARS
+    shapes.until_chars = shapes.made_chars + 5
+    assert shapes.put(2, Segment("m", "messages[1]", "six or more", "user")) is None
+    assert shapes.get(2) is None
+    assert shapes.passed_over == 1
+    assert shapes.put(3, Segment("m", "messages[1]", "five.", "user")) is not None
 
 
 def test_text_is_kept_only_where_it_may_be():
     segment = Segment("s", "system[0]", "Be kind.")
     assert Shapes().put(1, segment).text is None
     assert Shapes(keep_text=True).put(1, segment).text == "Be kind."
+
+
+def test_what_clients_send_is_cut_and_sorted_in_any_form():
+    for text in (
+        "[",
+        "}",
+        "{]}",
+        "x{]}\n" * 99,
+        "[" * 99 + "]" * 99,
+        "<state <state </x",
+        '{"arguments":"]"}',
+    ):
+        assert shape(text, "m", "user").chars == len(text)
+    assert shape('{"a":' + "1" * MAX_JSON_CHARS + "}").ordered
+
+
+def test_lines_with_many_places_are_forgotten_sooner():
+    lines = Lines(max_places=3)
+    lines.look("at 10:15 and 10:16")
+    first = lines.look("at 10:17")
+    assert lines.look("at 10:17") is first
+    lines.look("at 10:18")
+    assert lines.places == 1
+    assert lines.looked_at == 4
+
+
+def test_a_vector_of_numbers_on_one_line_has_no_more_places_than_a_number():
+    vector = "Vector: [" + ", ".join(f"0.{n:04d}" for n in range(4_000)) + "]"
+    shapes = Shapes()
+    shapes.put(1, Segment("s", "system[0]", vector))
+    assert shapes.made_chars < len(vector) + SEGMENT_CHARS + PLACE_CHARS * (MAX_PLACES + 64)
+
+
+def test_dates_in_the_middle_of_one_long_line_are_passed_over():
+    def line(middle):
+        return " ".join(["word10"] * 1_500 + [middle] + ["word10"] * 1_500)
+
+    assert shape(line("10:15"), "m", "user").pieces != shape(line("10:16"), "m", "user").pieces
+    assert shape("10:15 " + line("a"), "m", "user").pieces == shape("10:16 " + line("a"), "m", "user").pieces
+
+
+def test_data_on_one_line_is_cut_where_its_objects_end():
+    rows = [f'{{"name":"item {word * 8}","price":true}}' for word in "abcdefghijkl"]
+    one, other = ("[" + ",".join(it) + "]" for it in (rows, rows[::-1]))
+    pieces = Counter(shape(one).pieces) & Counter(shape(other).pieces)
+    assert pieces.total() >= 10
+    assert len(shape("a" * 1_000).pieces) == 4
+    assert len(shape(" " * 1_000 + "a").pieces) == 1
+    assert shape("a " + " " * 999 + "b").pieces == shape("a\n\n\nb").pieces
+
+
+def test_words_in_another_order_are_loosely_the_same():
+    assert shape('{"required":["a","b"]}').loose == shape('{"required":["b","a"]}').loose
+    assert shape('{"required":["a","b"]}').loose != shape('{"required":["a","c"]}').loose
+
+
+def test_json_behind_a_label_or_in_a_call_s_arguments_is_sorted():
+    assert (
+        shape('State: {"a": 1, "b": 2}\nGo on.').ordered == shape('State: {"b": 2, "a": 1}\nGo on.').ordered
+    )
+    call = '{{"name":"f","arguments":"{{{}}}"}}'.format
+    one, other = call(r"\"a\":1,\"b\":2"), call(r"\"b\":2,\"a\":1")
+    assert shape(one, "c").ordered == shape(other, "c").ordered
+    assert shape('{"name":"f","arguments":"odd"}').ordered != shape('{"name":"f","arguments":"}"}').ordered
+    lines = [f'{{"a": {n}, "b": 2}}' for n in range(MAX_JSON)]
+    fence = '```\n{{"a": {}}}\n```\n'.format
+    assert (
+        shape("\n".join([*lines, '{"a": 1, "b": 2}', "x"])).ordered
+        != shape("\n".join([*lines, '{"b": 2, "a": 1}', "x"])).ordered
+    )
+    assert shape("".join(map(fence, range(MAX_JSON + 1)))).ordered
+    assert shape("```\n{not closed").ordered
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<status>1</status>",
+        "<status>\n<b/>\n</STATUS>",
+        "<a-reminder x='1'>y</a-reminder>",
+        "<todo><todo>x</todo>",
+    ],
+)
+def test_a_reminder_is_what_stands_between_its_tags(text):
+    assert shape(f"{text}hi", "m", "user").bare == shape("hi").solid
+
+
+def test_other_tags_are_none():
+    assert shape("<b>x</b> <status/> </status> <todo>x</state>", "m", "user").reminders == 0
+    two = shape("<todo>a</todo>\nGo on.\n<todo>b</todo>", "m", "user")
+    assert (two.reminders, two.bare) == (2, shape("Go on.").solid)
+
+
+@pytest.mark.parametrize(
+    ("text", "role", "is_one"),
+    [
+        ("<status><job>1</job></status>", "user", True),
+        ("<status><job>1</job></status>", "tool", False),
+        ("<status><job>1</job></status>", "function_call_output", False),
+        ("\n", "user", False),
+        ("", "user", False),
+        ("\n", "system", False),
+        (" " * 90 + "hi", "user", False),
+    ],
+)
+def test_results_of_tools_and_blank_texts_are_no_reminders(text, role, is_one):
+    assert shape(text, "m", role).is_reminder is is_one
 
 
 def test_lines_are_looked_at_once_and_forgotten_when_they_are_too_many():

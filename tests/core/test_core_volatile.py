@@ -44,6 +44,18 @@ T, I, N = "timestamp", "random_id", "counter"  # noqa: E741
         ("python3 and step 2 of utf-8", [(N, "3"), (N, "2"), (N, "8")]),
         ("May I say Monteverdi, Mark?", [(T, "May")]),
         ("Nothing of that, Another word", []),
+        ("[04/Mar/2026:09:12:44 +0100] x", [(T, "04/Mar/2026:09:12:44 +0100")]),
+        ("build 20260304-091244", [(T, "20260304-091244")]),
+        ("as of 31 march 2026", [(T, "31 march 2026")]),
+        ("as of march 4, 2026", [(T, "march 4, 2026")]),
+        ("step 4 may fail", [(N, "4")]),
+        ("il est 14h32", [(T, "14h32")]),
+        ("Week 2026-W10-3", [(T, "2026-W10-3")]),
+        ("day 2026-063", [(T, "2026-063")]),
+        ("cwd: /tmp/agent-XkQzPw/x", [(I, "agent-XkQzPw")]),
+        ("commit 1234567", [(I, "1234567")]),
+        ("id_" + "1" * 300 + "-a", [(N, "1" * 300)]),
+        ("٣٣٣ 1", [(N, "1")]),
     ],
 )
 def test_what_changes_by_itself_is_found_with_its_kind(text, found):

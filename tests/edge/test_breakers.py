@@ -15,7 +15,14 @@ from gateway.core.facts import Billing
 from gateway.core.index import Index
 from gateway.core.request import Request
 from gateway.edge.breaker_words import fix, sentence
-from gateway.edge.breakers import MAX_FLUSHES, MAX_WAITING, PrefixWatch, client_of
+from gateway.edge.breakers import (
+    FLUSH_CHARS,
+    MAX_FLUSHES,
+    MAX_WAITING,
+    SHARED_CHARS,
+    PrefixWatch,
+    client_of,
+)
 from gateway.edge.sessions import MAX_ENGINES, MAX_SESSIONS, Sessions
 
 SECRET = "violet submarine"
@@ -121,18 +128,21 @@ def test_too_many_at_once_are_skipped_and_counted():
     for at in range(MAX_WAITING + 3):
         watch.came("chat", BODY, (), a_request(at))
     assert watch.skipped == 3
-    watch.flush()
-    assert watch.breakers.checked == MAX_WAITING
+    for _ in range(MAX_FLUSHES + 1):
+        watch.flush()
+    assert watch.breakers.checked > MAX_WAITING / 2
+    assert watch.breakers.checked + watch.skipped == MAX_WAITING + 3
+    watch = a_watch()
     watch.came("chat", BODY, (), a_request(body_bytes=40 << 20))
     watch.came("chat", BODY, (), a_request())
-    assert watch.skipped == 4
+    assert watch.skipped == 1
 
 
 def test_of_much_new_text_some_waits_for_the_next_flush_and_not_for_long():
     watch = a_watch()
     for at in range(2 * MAX_FLUSHES + 4):
         long = {"messages": [{"role": "user", "content": f"{at}" + "word " * 20_000}]}
-        watch.came("chat", long, (), a_request(at))
+        watch.came("chat", long, (), a_request(at, body_bytes=100_000))
     for flushes in range(1, MAX_FLUSHES + 1):
         watch.flush()
         assert watch.breakers.checked == flushes
@@ -140,6 +150,43 @@ def test_of_much_new_text_some_waits_for_the_next_flush_and_not_for_long():
     watch.flush()
     assert watch.skipped + watch.breakers.checked == 2 * MAX_FLUSHES + 4
     assert watch.skipped > 0
+
+
+def test_what_is_too_long_to_be_read_at_once_is_skipped_and_counted():
+    watch = a_watch()
+    many = {"messages": [{"role": "user", "content": "a"}] * 100_000}
+    for at, (api, body) in enumerate(
+        [("chat", many), ("completions", {"prompt": "line of text\n" * 400_000}), ("chat", BODY)]
+    ):
+        watch.came(api, body, (), a_request(at))
+        watch.flush()
+    assert (watch.skipped, watch.breakers.checked) == (2, 1)
+    # Each counts for what it took until it was given up, so that not many of them are read in one flush.
+    before = watch.done_chars
+    watch.came("chat", many, (), a_request(5))
+    watch.flush()
+    assert watch.done_chars - before >= FLUSH_CHARS
+
+
+def test_a_long_prompt_that_is_new_has_a_flush_of_its_own():
+    watch = a_watch()
+    watch.came("chat", BODY, (), a_request(1))
+    watch.came("chat", BODY, (), a_request(2, body_bytes=100_000))
+    watch.flush()
+    assert watch.breakers.checked == 1
+    watch.came("chat", BODY, (), a_request(3))
+    watch.flush()
+    assert watch.breakers.checked == 3
+
+
+def test_of_one_prompt_no_more_is_looked_at_than_a_number_of_characters():
+    watch = a_watch()
+    tools = [{"name": f"t{n}", "description": f"{n} " + "word " * 10_000} for n in range(20)]
+    watch.came("messages", {"tools": tools, "messages": BODY["messages"]}, (), a_request())
+    watch.flush()
+    shapes = watch.breakers.shapes
+    assert 0 < shapes.made_chars < 2 * SHARED_CHARS
+    assert shapes.passed_over > 15
 
 
 def test_a_body_that_cannot_be_read_is_skipped_and_its_text_not_logged(

@@ -108,7 +108,7 @@ def test_calls_and_results_of_messages():
     found = body("messages", messages=[assistant, user, {"content": {"a": 1}}])
     assert found[0][2].startswith("Hm.\nI look.\n")
     assert found[1][:3] == ("c", "messages[0].content[3]", '{"name":"read","input":{"a":1}}')
-    assert found[2][:4] == ("m", "messages[1]", "found", "user")
+    assert found[2][:4] == ("m", "messages[1]", "found", "tool")
     assert found[3][2] == '{"a":1}'
 
 
@@ -136,6 +136,71 @@ def test_a_raw_prompt_is_cut_where_its_text_says():
     assert body("completions", prompt=["a", "b"]) == [("m", "prompt", "a", "", 0)]
     assert body("completions", prompt=[1, 2]) == []
     assert body("completions", prompt="") == []
+
+
+@pytest.mark.parametrize("char", ["\n", "a\n", "a", "\r", "é" * 40 + "\n"])
+def test_a_raw_prompt_of_any_lines_is_cut_into_no_more_pieces_than_it_needs(char):
+    text = (char * 20_000)[:40_000]
+    pieces = [it[2] for it in body("completions", prompt=text)]
+    assert "".join(pieces) == text
+    assert len(pieces) <= len(text) / 256 + 1
+
+
+USER = {"role": "user", "content": "a"}
+
+
+@pytest.mark.parametrize(
+    ("api", "data"),
+    [
+        ("chat", {"messages": [USER] * (segments.MAX_ITEMS + 1)}),
+        ("chat", {"messages": [{"role": "user", "content": "a" * segments.MAX_WEIGHT}]}),
+        ("chat", {"messages": [{"role": "user", "content": [{}] * 5_000}]}),
+        ("chat", {"messages": [USER | {"content": [1] * 70_000}]}),
+        ("responses", {"input": "a" * segments.MAX_WEIGHT}),
+        ("completions", {"prompt": "a" * segments.MAX_WEIGHT}),
+    ],
+)
+def test_more_than_can_be_read_at_once_is_not(api, data):
+    with pytest.raises(segments.TooLongError):
+        segments.body(api, data)
+
+
+@pytest.mark.parametrize(
+    ("api", "data"),
+    [
+        ("messages", {"system": "a" * segments.MAX_WEIGHT}),
+        ("responses", {"instructions": "a" * segments.MAX_WEIGHT}),
+        ("chat", {"tools": [{"name": "a", "parameters": {"enum": ["a"] * 70_000}}]}),
+        ("chat", {"documents": [{}] * 5_000}),
+        ("chat", {"messages": [{"role": "system", "content": "a"}] * (segments.MAX_ITEMS + 1)}),
+        ("responses", {"input": [{"role": "developer", "content": "a" * segments.MAX_WEIGHT}]}),
+    ],
+)
+def test_more_of_what_is_shared_than_can_be_read_at_once_is_not(api, data):
+    with pytest.raises(segments.TooLongError):
+        segments.shared(api, data)
+
+
+def test_what_follows_in_a_very_long_conversation_can_be_read():
+    messages = [USER] * 100_000
+    assert body("chat", first=99_999, messages=messages) == [("m", "messages[99999]", "a", "user", 99_999)]
+
+
+def test_an_image_counts_less_than_text_of_its_length():
+    image = {"type": "image_url", "image_url": {"url": "a" * 4 * segments.MAX_WEIGHT}}
+    assert len(body("chat", messages=[{"role": "user", "content": [image]}])) == 1
+
+
+def test_only_a_message_that_is_results_alone_has_the_role_of_a_tool():
+    result = {"type": "tool_result", "content": "done"}
+    told = [[result, result], [result, {"type": "text", "text": "hi"}], []]
+    assert [
+        it[3] for parts in told for it in body("messages", messages=[{"role": "user", "content": parts}])
+    ] == [
+        "tool",
+        "user",
+        "user",
+    ]
 
 
 LINE = "x-anthropic-billing-header: cc_version=2.1; cch=00000;"
