@@ -32,7 +32,7 @@ FLUSH_CHARS = 32_768
 has a flush of its own."""
 
 BODY_CHARS = 24_576
-SHARED_CHARS = 49_152
+SHARED_CHARS = 131_072
 """Of new messages of one prompt, and of new system texts and tools, so much is looked at; of the rest, hashes
 are compared alone."""
 
