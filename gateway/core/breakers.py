@@ -103,8 +103,8 @@ class Breakers:
 
     def repeats(self, session: int, blocks: Sequence[int], prompt_bytes: int) -> bool:
         """Whether the prompt is known to its last block, so that there is nothing to see."""
-        known = self.conversations.begun_by(session, blocks)
-        if known is None or known.depth != len(blocks) or known.prompt_bytes != prompt_bytes:
+        known = self.conversations.repeated_by(session, blocks, prompt_bytes)
+        if known is None:
             return False
         self.checked += 1
         self.conversations.touch(known)

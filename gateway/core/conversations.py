@@ -102,6 +102,17 @@ class Conversations:
             known = next(map(ends.__getitem__, near), None)
         return known if known is not None and known.is_begun_by(blocks) else None
 
+    def repeated_by(self, session: int, blocks: Sequence[int], prompt_bytes: int) -> Conversation | None:
+        """That whose prompt is the same, as far as full blocks and its length tell. It is asked of every
+        request; most that are no repetition are known as that by their last block."""
+        if session or not blocks:
+            known = self.begun_by(session, blocks)
+        else:
+            known = self._ends.get(blocks[-1])
+        if known is None or known.depth != len(blocks) or known.prompt_bytes != prompt_bytes:
+            return None
+        return known if known.is_begun_by(blocks) else None
+
     def touch(self, conversation: Conversation) -> None:
         self._all.move_to_end(id(conversation))
 
