@@ -11,6 +11,8 @@ from datetime import UTC, datetime
 
 from msgspec import Struct
 
+from gateway.core.timestamps import iso_of
+
 HIGHEST = 64
 """The most requests in flight that are told apart; the contract's metric has the same last label."""
 
@@ -70,8 +72,7 @@ class Concurrency:
     @property
     def since(self) -> str:
         """The time of day of the start: ISO 8601 in UTC."""
-        began = datetime.fromtimestamp(self.started_at + self._offset_s, UTC)
-        return began.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        return iso_of(self.started_at + self._offset_s)
 
     def runs(self, more: int, now: float) -> None:
         """So many `more` are in flight from now on."""

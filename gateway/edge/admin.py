@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
+from msgspec.structs import asdict
 
 from gateway.config import ConfigError
 from gateway.core.snapshot import Snapshot
@@ -132,7 +133,7 @@ class _Admin:
         snapshot = deps.snapshot()
         return _json(
             {
-                **{name: getattr(snapshot, name) for name in snapshot.__struct_fields__},
+                **asdict(snapshot),
                 "version": deps.version,
                 "uptime_s": round(deps.clock() - deps.started_at_s, 3),
                 "degraded": deps.degraded(),

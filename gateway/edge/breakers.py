@@ -17,8 +17,9 @@ from gateway.core.facts import Billing
 from gateway.core.index import Index
 from gateway.core.request import Request
 from gateway.core.shapes import Segment
+from gateway.core.timestamps import iso_of
 from gateway.edge.breaker_words import fix, sentence
-from gateway.edge.sessions import Sessions, iso
+from gateway.edge.sessions import Sessions
 from gateway.edge.views import Views
 from gateway.wire import segments
 
@@ -206,8 +207,8 @@ def _row(row: Row, now: float) -> Mapping[str, object]:
         "count": row.count,
         "tokens": row.tokens,
         "tokens_per_hour": per_hour,
-        "first_at": iso(row.first_at),
-        "last_at": iso(row.last_at),
+        "first_at": iso_of(row.first_at, "seconds"),
+        "last_at": iso_of(row.last_at, "seconds"),
         "before": row.before,
         "after": row.after,
         "sentence": sentence(row, per_hour),

@@ -5,11 +5,13 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 
+from msgspec.structs import asdict
 from prometheus_client.core import Metric
 
 from gateway.core.diagnosis import FEW_REQUESTS, sentence
 from gateway.core.funnel import COLUMNS, NOTHING, REASONS, Figures, Row, Sums, figures, plus, summed
 from gateway.core.snapshot import Snapshot
+from gateway.core.timestamps import iso
 from gateway.core.windows import WINDOWS, Series
 from gateway.core.worth import KEPT, Stream, begun, gained_per_hour, saved_s
 from gateway.edge.families import counter
@@ -82,7 +84,7 @@ class Funnel:
     # For the admin port
 
     def state(self, snapshot: Snapshot, now: float) -> dict[str, object]:
-        return {**_told(self.total()), "sentence": self.sentence(snapshot, now)}
+        return {**asdict(self.total()), "sentence": self.sentence(snapshot, now)}
 
     def sentence(self, snapshot: Snapshot, now: float) -> str:
         """On the last hour if enough came in it, else on all."""
@@ -141,14 +143,10 @@ class Funnel:
         names = COLUMNS[: _DELIVERED + 1]
         out: list[dict[str, object]] = []
         for start, seconds, sums in self._series.overall.steps(self._since, now):
-            at = (wall + timedelta(seconds=start - now)).isoformat(timespec="milliseconds")
+            at = iso(wall + timedelta(seconds=start - now))
             counts = dict(zip(names, sums, strict=False))
-            out.append({"at": at.replace("+00:00", "Z"), "seconds": round(seconds, 3), **counts})
+            out.append({"at": at, "seconds": round(seconds, 3), **counts})
         return out
-
-
-def _told(it: Figures) -> dict[str, object]:
-    return {name: getattr(it, name) for name in it.__struct_fields__}
 
 
 def _shown(sums: Mapping[str, Sums]) -> dict[str, Figures]:

@@ -4,7 +4,6 @@ import asyncio
 import json
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from datetime import UTC, datetime
 from itertools import islice
 from math import isfinite
 from typing import Literal
@@ -15,6 +14,7 @@ from msgspec.structs import asdict
 from gateway.core.compare import MOST_REQUESTS, Figures, compared
 from gateway.core.compare_words import sentence
 from gateway.core.samples import Drawn, Past, Samples, seconds_of
+from gateway.core.timestamps import iso_of
 from gateway.edge.views import Missing, Views
 
 MAX_MARKS = 1000
@@ -114,7 +114,7 @@ class Marks:
         kinds = self._samples.kinds()
         _must_exist("engine", engine, {*self._engines(), *(it.engine for it in kinds)})
         _must_exist("model", model, {*self._models(), *(it.model for it in kinds)})
-        past = self._samples.past(_iso(change.from_s)).of(engine, model)
+        past = self._samples.past(iso_of(change.from_s)).of(engine, model)
         return asyncio.to_thread(_told, mark, change, past)
 
     def _latest(self) -> Sequence[Mark]:
@@ -214,14 +214,9 @@ def _told(mark: Mark, change: Change, past: Past) -> Mapping[str, object]:
 
 def _span(drawn: Drawn, figures: Figures) -> Mapping[str, object]:
     return {
-        "from": _iso(drawn.from_s),
-        "until": _iso(drawn.until_s),
+        "from": iso_of(drawn.from_s),
+        "until": iso_of(drawn.until_s),
         "seconds": round(drawn.until_s - drawn.from_s, 3),
         "is_cut": drawn.is_cut,
         **asdict(figures),
     }
-
-
-def _iso(seconds: float) -> str:
-    at = datetime.fromtimestamp(seconds, UTC)
-    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+from msgspec.structs import asdict
+
 from gateway.core.concurrency import Concurrency, Seconds
 from gateway.core.engine import SlotSource
 from gateway.core.health import UP
@@ -49,4 +51,4 @@ def _distribution(seconds: Seconds) -> _Told:
 
 def _work(classes: Classes) -> _Told:
     work = overall(classes)
-    return {**{name: getattr(work, name) for name in work.__struct_fields__}, "classes": classes}
+    return {**asdict(work), "classes": classes}

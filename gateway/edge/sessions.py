@@ -2,7 +2,6 @@
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from datetime import UTC, datetime
 
 from msgspec import Struct, field
 
@@ -81,8 +80,3 @@ class Sessions:
             row.prompt_tokens = (row.prompt_tokens or 0) + record.prompt_tokens
             row.cached_tokens = (row.cached_tokens or 0) + record.cached_tokens
             row.hit_rate = row.cached_tokens / row.prompt_tokens if row.prompt_tokens else None
-
-
-def iso(at_s: float) -> str:
-    """Seconds since the epoch as ISO 8601 in UTC, to the second."""
-    return datetime.fromtimestamp(int(at_s), UTC).isoformat().replace("+00:00", "Z")

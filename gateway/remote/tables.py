@@ -7,6 +7,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from gateway.core.compare_words import duration, percent
+
 _Told = Mapping[str, Any]
 _Shown = Callable[[float], str]
 
@@ -86,14 +88,14 @@ def _across(requests: int, marks: list[str]) -> str:
 def _sides(before: _Told, after: _Told, changes: _Told) -> Table:
     table = _table([""], ["before", "95 %", "after", "95 %", "change", "at one mix"])
     for name, shown, field in (
-        ("hit rate", _percent, "hit_rate"),
-        ("TTFT p50", _ms, "ttft_p50_ms"),
-        ("TTFT p90", _ms, "ttft_p90_ms"),
+        ("hit rate", percent, "hit_rate"),
+        ("TTFT p50", duration, "ttft_p50_ms"),
+        ("TTFT p90", duration, "ttft_p90_ms"),
         ("computed tokens per request", _tokens, "prefill_tokens_per_request"),
     ):
         estimates = (_estimate(before, field), _estimate(after, field))
         values = [text for it in estimates for text in (_value(it["value"], shown), _ends(it, shown))]
-        of = _points if shown is _percent else shown
+        of = _points if shown is percent else shown
         moved = [_signed(changes[field][which]["value"], of) for which in ("all", "same_mix")]
         table.add_row(*_cells(name, *values, *moved))
     both = (before, after)
@@ -122,9 +124,9 @@ def _classes(classes: Mapping[str, _Told]) -> Table:
                 *(
                     " -> ".join(_value(_estimate(it, field)["value"], shown) for it in both)
                     for field, shown in (
-                        ("hit_rate", _percent),
-                        ("ttft_p50_ms", _ms),
-                        ("ttft_p90_ms", _ms),
+                        ("hit_rate", percent),
+                        ("ttft_p50_ms", duration),
+                        ("ttft_p90_ms", duration),
                         ("prefill_tokens_per_request", _tokens),
                     )
                 ),
@@ -176,16 +178,8 @@ def _signed(value: float | None, shown: _Shown) -> str:
     return f"{'-' if value < 0 else '+'}{shown(abs(value))}"
 
 
-def _percent(share: float) -> str:
-    return f"{share * 100:.1f} %"
-
-
 def _points(share: float) -> str:
     return f"{share * 100:.1f} points"
-
-
-def _ms(ms: float) -> str:
-    return f"{ms / 1000:.2f} s" if ms >= 1000 else f"{ms:.0f} ms"
 
 
 def _tokens(tokens: float) -> str:
