@@ -24,7 +24,9 @@ those before the last question, which breaks the prompt there and cannot be seen
 HEAD_FIELDS = ("chat_template_kwargs", "reasoning_effort", "documents", "chat_template")
 """What changes how a template renders all the rest."""
 
-_UNSEEN_FIELDS = frozenset(("cache_control", "id", "call_id", "status", "encrypted_content"))
+UNSEEN_FIELDS = frozenset(("cache_control", "id", "call_id", "status", "encrypted_content"))
+"""Of items and parts: no template shows them."""
+
 # Chat tools as nearly all clients write them: their bytes are canonical as they are.
 _OUTER = ["type", "function"]
 _INNER = frozenset(
@@ -92,7 +94,7 @@ def _image(value: Mapping[str, Any]) -> str:
 
 def seen(value: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of an item or part that may be rendered."""
-    return {field: it for field, it in value.items() if field not in _UNSEEN_FIELDS and it is not None}
+    return {field: it for field, it in value.items() if field not in UNSEEN_FIELDS and it is not None}
 
 
 def call(name: Any, arguments: Any) -> str:

@@ -14,25 +14,11 @@ from gateway.core.facts import Billing
 from gateway.core.shapes import Segment
 from gateway.wire.billing import as_shown, is_billing
 from gateway.wire.body import compact
+from gateway.wire.prompt import HEAD_FIELDS, SYSTEM_ROLES, UNSEEN_FIELDS, utf8
 
-_SYSTEM_ROLES = ("system", "developer")
-_HEAD_FIELDS = ("chat_template_kwargs", "reasoning_effort", "documents", "chat_template")
-_NO_PROMPT_FIELDS = frozenset(
-    (
-        *(
-            "role",
-            "content",
-            "tool_calls",
-            "tool_call_id",
-            "id",
-            "function_call",
-            "type",
-            "status",
-            "call_id",
-        ),
-        *("cache_control", "encrypted_content"),
-    )
-)
+_NO_PROMPT_FIELDS = UNSEEN_FIELDS | {
+    "role", "content", "tool_calls", "tool_call_id", "function_call", "type"
+}  # fmt: skip
 _TOOL_FIELDS = frozenset(("name", "description", "parameters", "input_schema", "cache_control"))
 _CALLS = frozenset(("function_call", "custom_tool_call", "tool_use", "local_shell_call"))
 _CALL_FIELDS = frozenset(("id", "call_id", "type", "status", "cache_control"))
@@ -91,11 +77,11 @@ def body(api: str, data: Mapping[str, Any], first: int = 0) -> list[Segment]:
 def _shared(api: str, data: Mapping[str, Any]) -> Iterator[Segment]:
     tools = data.get("tools") or data.get("functions")
     left = _without(MAX_WEIGHT, [data.get("system"), data.get("instructions"), tools])
-    left = _without(left, [data.get(field) for field in _HEAD_FIELDS])
+    left = _without(left, [data.get(field) for field in HEAD_FIELDS])
     for field in ("messages", "input"):
         if api != "messages" and isinstance(items := data.get(field), list):
             left = _without(left, items[: _system_items(api, items)])
-    for field in _HEAD_FIELDS:
+    for field in HEAD_FIELDS:
         if data.get(field) is not None:
             yield Segment("s", field, compact(data[field]))
     if api == "messages":
@@ -116,7 +102,7 @@ def _system_items(api: str, items: Sequence[Any]) -> int:
     if api == "messages":
         return 0
     count = 0
-    while count < len(items) and isinstance(items[count], dict) and items[count].get("role") in _SYSTEM_ROLES:
+    while count < len(items) and isinstance(items[count], dict) and items[count].get("role") in SYSTEM_ROLES:
         count += 1
         if count > MAX_ITEMS:
             raise TooLongError
@@ -252,7 +238,7 @@ def _text(content: object) -> str:
             parts.append(part["thinking"])
         elif not _is_call(part) and part.get("type") != "redacted_thinking":
             # Images, audio and kinds not known yet: their digest stands for them.
-            parts.append(xxhash.xxh3_64_hexdigest(compact(part).encode("utf-8", "surrogatepass")))
+            parts.append(xxhash.xxh3_64_hexdigest(utf8(compact(part))))
     return "\n".join(parts)
 
 
@@ -275,11 +261,7 @@ def _end_of_piece(prompt: str, start: int) -> int:
     at = start + 256
     while at := prompt.find("\n", at - 1) + 1:
         line = prompt[max(start, prompt.rfind("\n", start, at - 1) + 1) : at]
-        if at - start >= _PROMPT_PIECE_CHARS or not xxhash.xxh3_64_intdigest(_bytes(line)) & 7:
+        if at - start >= _PROMPT_PIECE_CHARS or not xxhash.xxh3_64_intdigest(utf8(line)) & 7:
             return at
         at += _PROMPT_LINE_CHARS
     return len(prompt)
-
-
-def _bytes(text: str) -> bytes:
-    return text.encode("utf-8", "surrogatepass")
